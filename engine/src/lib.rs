@@ -1,0 +1,4 @@
+//! A decode path for large language models, and the bounded caching allocator underneath it.
+//!
+//! The allocator core (`alloc`) knows neither candle nor CUDA and builds without the `decode`
+//! feature; the decode path is built on candle's public operations.

@@ -1,0 +1,24 @@
+//! The command line: clap types only. What they mean is in `cmd`.
+
+use clap::{Parser, Subcommand};
+
+pub(crate) mod ci;
+
+/// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
+///
+/// Every command exits with 0 when done, 1 when it ran and found a violation, 2 when it could not
+/// run, and 130 when it was interrupted. Data goes to stdout, progress and logs to stderr.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run every check and test of the project.
+    Ci(ci::Args),
+}

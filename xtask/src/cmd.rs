@@ -1,0 +1,3 @@
+//! The commands, one module each: read → plan → act → write.
+
+pub(crate) mod ci;
