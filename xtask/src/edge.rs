@@ -4,5 +4,9 @@
 #![allow(clippy::disallowed_methods)]
 
 pub(crate) mod clock;
+#[allow(dead_code)]
+pub(crate) mod model_store;
+#[allow(dead_code)]
+pub(crate) mod record_file;
 pub(crate) mod term;
 pub(crate) mod workspace;

@@ -8,9 +8,18 @@ use clap::Parser;
 
 mod cli;
 mod cmd;
+// What a first slice of commands does not use yet.
+#[allow(dead_code)]
+mod config;
 mod diagnostic;
 mod edge;
+#[allow(dead_code)]
+mod model_ref;
 mod outcome;
+#[allow(dead_code)]
+mod record;
+#[allow(dead_code, unused_imports)]
+mod runner;
 
 use outcome::Outcome;
 
