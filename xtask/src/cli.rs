@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 
 pub(crate) mod ci;
+pub(crate) mod scripted_runner;
 
 /// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
 ///
@@ -21,4 +22,6 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run every check and test of the project.
     Ci(ci::Args),
+    #[command(hide = true)]
+    ScriptedRunner(scripted_runner::Args),
 }

@@ -3,10 +3,28 @@
 //! Everything else takes values and returns values; `clippy.toml` says so.
 #![allow(clippy::disallowed_methods)]
 
+#[allow(dead_code)]
 pub(crate) mod clock;
+#[allow(dead_code)]
+pub(crate) mod env;
+#[allow(dead_code)]
+pub(crate) mod files;
+#[allow(dead_code)]
+pub(crate) mod git;
+#[allow(dead_code)]
+pub(crate) mod host;
+#[allow(dead_code)]
+pub(crate) mod interrupt;
+#[allow(dead_code)]
+pub(crate) mod journal_file;
+#[allow(dead_code)]
+pub(crate) mod launch_lock;
 #[allow(dead_code)]
 pub(crate) mod model_store;
 #[allow(dead_code)]
+pub(crate) mod process;
+#[allow(dead_code)]
 pub(crate) mod record_file;
+pub(crate) mod scripted_runner;
 pub(crate) mod term;
 pub(crate) mod workspace;

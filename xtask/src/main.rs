@@ -6,37 +6,52 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-mod cli;
-mod cmd;
 // What a first slice of commands does not use yet.
 #[allow(dead_code)]
+mod capture;
+#[allow(dead_code)]
+mod classify;
+mod cli;
+mod cmd;
+#[allow(dead_code)]
 mod config;
+#[allow(dead_code)]
+mod csv_row;
 mod diagnostic;
 mod edge;
 #[allow(dead_code)]
+mod hardware;
+#[allow(dead_code)]
 mod model_ref;
+#[allow(dead_code)]
+mod oom_pattern;
 mod outcome;
 #[allow(dead_code)]
 mod record;
 #[allow(dead_code, unused_imports)]
 mod runner;
+mod scripted;
+#[allow(dead_code)]
+mod scrub;
 
 use outcome::Outcome;
 
 fn main() -> ExitCode {
-    let args = cli::Cli::parse();
-    match run(args.command) {
-        Ok(outcome) => outcome.into(),
-        Err(error) => {
-            edge::term::log(&diagnostic::render_error(&error));
-            ExitCode::from(outcome::COULD_NOT_RUN)
-        }
-    }
+    let ended = match cli::Cli::parse().command {
+        // It ends with the exit code of its script, whatever that is.
+        cli::Command::ScriptedRunner(args) => edge::scripted_runner::run(&args),
+        command => run(command).map(ExitCode::from),
+    };
+    ended.unwrap_or_else(|error| {
+        edge::term::log(&diagnostic::render_error(&error));
+        ExitCode::from(outcome::COULD_NOT_RUN)
+    })
 }
 
 fn run(command: cli::Command) -> anyhow::Result<Outcome> {
     let root = edge::workspace::find_root()?;
     match command {
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
+        cli::Command::ScriptedRunner(_) => unreachable!("handled by main"),
     }
 }

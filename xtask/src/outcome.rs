@@ -12,6 +12,9 @@ pub(crate) enum Outcome {
     Done,
     /// It ran and found a violation: exit code 1.
     Violation,
+    #[allow(dead_code)]
+    /// It was interrupted, with everything finished so far on disk: exit code 130.
+    Interrupted,
 }
 
 impl From<Outcome> for ExitCode {
@@ -19,6 +22,7 @@ impl From<Outcome> for ExitCode {
         ExitCode::from(match outcome {
             Outcome::Done => 0,
             Outcome::Violation => 1,
+            Outcome::Interrupted => 130,
         })
     }
 }

@@ -8,3 +8,31 @@ pub(crate) fn time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let value = work();
     (value, start.elapsed())
 }
+
+/// Today's date in local time, `YYYY-MM-DD`.
+pub(crate) fn today() -> String {
+    chrono::Local::now().format("%Y-%m-%d").to_string()
+}
+
+/// The moment in UTC with milliseconds, as journals have it.
+pub(crate) fn now_utc() -> String {
+    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+}
+
+/// A moment to measure from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch {
+    start: Instant,
+}
+
+impl Stopwatch {
+    /// Starts now.
+    pub(crate) fn start() -> Stopwatch {
+        Stopwatch { start: Instant::now() }
+    }
+
+    /// The time since the start.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.start.elapsed()
+    }
+}
