@@ -1,5 +1,5 @@
 //! Rows as the real files have them, both header histories, and bytes that survive.
-#![allow(clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods, clippy::print_stderr)]
 
 use proptest::prelude::*;
 

@@ -29,12 +29,12 @@ impl Interrupt {
         let pipe = std::io::pipe().context("cannot make a pipe for signals")?;
         let (reader, _) = WAKE_PIPE.get_or_init(|| pipe);
         ctrlc::set_handler(|| {
-            if !INTERRUPTED.swap(true, Ordering::SeqCst) {
-                if let Some((_, writer)) = WAKE_PIPE.get() {
-                    // The byte is never read: the pipe stays readable for every later wait.
-                    let mut writer: &std::io::PipeWriter = writer;
-                    let _ = writer.write_all(b"!");
-                }
+            if !INTERRUPTED.swap(true, Ordering::SeqCst)
+                && let Some((_, writer)) = WAKE_PIPE.get()
+            {
+                // The byte is never read: the pipe stays readable for every later wait.
+                let mut writer: &std::io::PipeWriter = writer;
+                let _ = writer.write_all(b"!");
             }
         })
         .context("cannot take over Ctrl-C")?;
