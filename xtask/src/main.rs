@@ -30,9 +30,15 @@ mod outcome;
 mod record;
 #[allow(dead_code, unused_imports)]
 mod runner;
+#[allow(dead_code)]
+mod schedule;
 mod scripted;
 #[allow(dead_code)]
 mod scrub;
+#[allow(dead_code)]
+mod stats;
+#[allow(dead_code)]
+mod verdict;
 
 use outcome::Outcome;
 
