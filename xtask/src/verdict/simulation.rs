@@ -123,7 +123,6 @@ fn false_verdicts_are_at_most_one_in_twenty() {
     for noise in ALL_NOISE {
         for blocks in [5, 6, 12, 20] {
             let wrong = share(noise, 0.0, &[blocks], &[Verdict::Faster, Verdict::Slower]);
-            println!("{noise:?}, {blocks} blocks: {wrong:.4} false");
             assert!(wrong <= 0.05, "{noise:?}, {blocks} blocks: {wrong}");
         }
     }
@@ -134,7 +133,6 @@ fn growing_until_the_interval_is_narrow_keeps_the_error_rate() {
     let looks = [6, 8, 10, 12, 16, 20];
     for noise in [Noise::Normal, Noise::HeavyTailed] {
         let wrong = share(noise, 0.0, &looks, &[Verdict::Faster, Verdict::Slower]);
-        println!("{noise:?}, growing: {wrong:.4} false");
         assert!(wrong <= 0.05, "{noise:?}: {wrong}");
     }
 }
@@ -143,7 +141,6 @@ fn growing_until_the_interval_is_narrow_keeps_the_error_rate() {
 fn an_effect_of_twice_the_noise_is_found() {
     for noise in ALL_NOISE {
         let found = share(noise, 2.0 * NOISE, &[6, 20], &[Verdict::Slower]);
-        println!("{noise:?}, growing to 20 blocks: {found:.4} found");
         assert!(found >= 0.80, "{noise:?}: {found}");
     }
 }
