@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 
 pub(crate) mod ci;
+pub(crate) mod model;
+pub(crate) mod oom_record;
 pub(crate) mod scripted_runner;
 
 /// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
@@ -22,6 +24,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run every check and test of the project.
     Ci(ci::Args),
+    Model(model::Args),
+    OomRecord(oom_record::Args),
     #[command(hide = true)]
     ScriptedRunner(scripted_runner::Args),
 }

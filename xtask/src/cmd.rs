@@ -1,3 +1,5 @@
 //! The commands, one module each: read → plan → act → write.
 
 pub(crate) mod ci;
+pub(crate) mod model;
+pub(crate) mod oom_record;

@@ -11,6 +11,7 @@ pub(crate) mod env;
 pub(crate) mod files;
 #[allow(dead_code)]
 pub(crate) mod git;
+pub(crate) mod git_history;
 #[allow(dead_code)]
 pub(crate) mod host;
 #[allow(dead_code)]
@@ -19,8 +20,10 @@ pub(crate) mod interrupt;
 pub(crate) mod journal_file;
 #[allow(dead_code)]
 pub(crate) mod launch_lock;
-#[allow(dead_code)]
+pub(crate) mod model_fetch;
+pub(crate) mod model_link;
 pub(crate) mod model_store;
+pub(crate) mod pip;
 #[allow(dead_code)]
 pub(crate) mod process;
 #[allow(dead_code)]

@@ -23,6 +23,7 @@ mod edge;
 mod hardware;
 #[allow(dead_code)]
 mod model_ref;
+mod model_source;
 #[allow(dead_code)]
 mod oom_pattern;
 mod outcome;
@@ -58,6 +59,8 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
     let root = edge::workspace::find_root()?;
     match command {
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
+        cli::Command::Model(args) => cmd::model::run(&root, &args),
+        cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),
         cli::Command::ScriptedRunner(_) => unreachable!("handled by main"),
     }
 }

@@ -7,8 +7,13 @@
 
 use std::fmt;
 
+pub(crate) mod prune;
+
+/// The record's file, relative to the workspace.
+pub(crate) const RECORD_PATH: &str = "benchmarks/.oom-record";
+
 /// One true OOM.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct OomEntry {
     /// The model's name, exactly as the sweep calls it.
     pub(crate) model: String,
@@ -130,6 +135,21 @@ pub(crate) fn render_entry(entry: &OomEntry) -> String {
             }
         });
     format!("{}\n", fields.join(","))
+}
+
+/// The command that drops a model's events, as it is typed in a shell.
+pub(crate) fn render_prune_command(model: &str) -> String {
+    format!("cargo xtask oom-record prune --model {}", quote_word(model))
+}
+
+/// A word as it is typed in a shell.
+pub(crate) fn quote_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+@,%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 fn one_line(field: &str) -> String {

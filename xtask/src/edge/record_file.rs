@@ -7,6 +7,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::edge::files::append_whole;
+use crate::record::prune::{PrunePlan, drop_lines};
 use crate::record::{OomEntry, OomRecord, parse_record, render_entry};
 
 /// Reads the record; a missing or empty file is an empty record. Bytes that are not UTF-8 are shown
@@ -32,12 +34,79 @@ pub(crate) fn append_entry(path: &Path, entry: &OomEntry) -> anyhow::Result<()> 
         let mut file = lock(path)?;
         let mut text = if ends_within_a_line(&mut file)? { "\n".to_owned() } else { String::new() };
         text.push_str(&render_entry(entry));
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
+        append_whole(&mut file, text.as_bytes())?;
         // A new file is safe only when its directory entry is on disk as well.
         File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
     };
     append().with_context(|| format!("cannot append to the OOM record `{}`", path.display()))
+}
+
+/// A record, and what pruning does to it.
+#[derive(Debug)]
+pub(crate) struct Pruned {
+    /// Which lines go, and why others stay.
+    pub(crate) plan: PrunePlan,
+    /// The record before, as text.
+    pub(crate) before: String,
+    /// The record after, as text.
+    pub(crate) after: String,
+}
+
+/// Says what pruning by `plan` would do, and changes nothing.
+pub(crate) fn preview_prune(
+    path: &Path,
+    plan: impl FnOnce(&OomRecord) -> anyhow::Result<PrunePlan>,
+) -> anyhow::Result<Pruned> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            return Err(error)
+                .with_context(|| format!("cannot read the OOM record `{}`", path.display()));
+        }
+    };
+    Ok(plan_over(&bytes, plan)?.0)
+}
+
+/// Drops the lines that `plan` names. The file is replaced by a rename, while whoever wants to append
+/// waits; an event that was appended before is seen by `plan`.
+pub(crate) fn prune(
+    path: &Path,
+    plan: impl FnOnce(&OomRecord) -> anyhow::Result<PrunePlan>,
+) -> anyhow::Result<Pruned> {
+    // Where there is no record, none is to be made. A link stays a link: what it leads to is replaced.
+    let Ok(path) = path.canonicalize() else { return preview_prune(path, plan) };
+    let failed = || format!("cannot rewrite the OOM record `{}`", path.display());
+    let mut file = lock(&path).with_context(failed)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).with_context(failed)?;
+    let (pruned, after) = plan_over(&bytes, plan)?;
+    if pruned.plan.dropped.is_empty() {
+        return Ok(pruned);
+    }
+    let replace = || -> std::io::Result<()> {
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        let mut new = tempfile::Builder::new().prefix(".oom-record.").tempfile_in(dir)?;
+        new.write_all(&after)?;
+        new.as_file().set_permissions(file.metadata()?.permissions())?;
+        new.as_file().sync_all()?;
+        new.persist(&path)?;
+        File::open(dir)?.sync_all()
+    };
+    replace().with_context(failed)?;
+    Ok(pruned)
+}
+
+fn plan_over(
+    bytes: &[u8],
+    plan: impl FnOnce(&OomRecord) -> anyhow::Result<PrunePlan>,
+) -> anyhow::Result<(Pruned, Vec<u8>)> {
+    let before = String::from_utf8_lossy(bytes).into_owned();
+    let plan = plan(&parse_record(&before))?;
+    // Dropped by number, so that bytes which are no text stay as they are.
+    let after = drop_lines(bytes, &plan.dropped);
+    let pruned = Pruned { plan, before, after: String::from_utf8_lossy(&after).into_owned() };
+    Ok((pruned, after))
 }
 
 /// Opens the record, creating it if need be, and holds its lock until the file is dropped.

@@ -99,6 +99,17 @@ fn a_byte_order_mark_is_no_part_of_the_model() {
     assert!(parse_record("\u{feff}tiny,1,d,c,,s\n").blocking("tiny", 1).is_some());
 }
 
+#[test]
+fn the_prune_command_can_be_pasted_into_a_shell() {
+    let command =
+        |model| render_prune_command(model).split_off("cargo xtask oom-record prune ".len());
+    assert_eq!(command("llama-3.1-8b"), "--model llama-3.1-8b");
+    assert_eq!(command("a b"), "--model 'a b'");
+    assert_eq!(command("it's"), r"--model 'it'\''s'");
+    assert_eq!(command("$(x)"), "--model '$(x)'");
+    assert_eq!(command(""), "--model ''");
+}
+
 fn any_field() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z0-9.,:\"' /-]{0,12}", "\\PC{0,12}", any::<String>()]
 }
