@@ -8,6 +8,10 @@ use clap::Parser;
 
 // What a first slice of commands does not use yet.
 #[allow(dead_code)]
+mod ab;
+#[allow(dead_code)]
+mod attribution;
+#[allow(dead_code)]
 mod capture;
 #[allow(dead_code)]
 mod classify;
@@ -20,7 +24,13 @@ mod csv_row;
 mod diagnostic;
 mod edge;
 #[allow(dead_code)]
+mod gate;
+#[allow(dead_code)]
 mod hardware;
+#[allow(dead_code)]
+mod memory_curve;
+#[allow(dead_code)]
+mod metric;
 #[allow(dead_code)]
 mod model_ref;
 mod model_source;

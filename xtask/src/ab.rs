@@ -1,0 +1,7 @@
+//! What an A/B comparison is: its legs, the proofs that it was one, and how its result reads.
+//!
+//! Pure. The arithmetic is in `stats` and `verdict`; launching and files are in `cmd::ab`.
+
+pub(crate) mod activation;
+pub(crate) mod quiet;
+pub(crate) mod same_work;
