@@ -3,3 +3,4 @@
 pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;
+pub(crate) mod verify_lock;

@@ -7,6 +7,7 @@
 pub(crate) mod clock;
 #[allow(dead_code)]
 pub(crate) mod env;
+pub(crate) mod family_repo;
 #[allow(dead_code)]
 pub(crate) mod files;
 #[allow(dead_code)]
@@ -20,6 +21,7 @@ pub(crate) mod interrupt;
 pub(crate) mod journal_file;
 #[allow(dead_code)]
 pub(crate) mod launch_lock;
+pub(crate) mod manifests;
 pub(crate) mod model_fetch;
 pub(crate) mod model_link;
 pub(crate) mod model_store;

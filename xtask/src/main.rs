@@ -27,6 +27,7 @@ mod edge;
 mod gate;
 #[allow(dead_code)]
 mod hardware;
+mod lock;
 #[allow(dead_code)]
 mod memory_curve;
 #[allow(dead_code)]
@@ -57,6 +58,8 @@ fn main() -> ExitCode {
     let ended = match cli::Cli::parse().command {
         // It ends with the exit code of its script, whatever that is.
         cli::Command::ScriptedRunner(args) => edge::scripted_runner::run(&args),
+        // It serves any workspace, so Arc's own is not looked for.
+        cli::Command::VerifyLock(args) => cmd::verify_lock::run(&args).map(ExitCode::from),
         command => run(command).map(ExitCode::from),
     };
     ended.unwrap_or_else(|error| {
@@ -71,6 +74,8 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
         cli::Command::Model(args) => cmd::model::run(&root, &args),
         cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),
-        cli::Command::ScriptedRunner(_) => unreachable!("handled by main"),
+        cli::Command::ScriptedRunner(_) | cli::Command::VerifyLock(_) => {
+            unreachable!("handled by main")
+        }
     }
 }

@@ -1,0 +1,75 @@
+//! `.cargo/config.toml`: the files that hold for a workspace, nearest first.
+
+use std::path::{Path, PathBuf};
+
+use super::text::{self, Shown};
+use crate::lock::manifest::{CargoConfig, parse_cargo_config};
+
+/// How many files may include one another.
+const MAX_INCLUDE_DEPTH: usize = 8;
+
+/// One configuration file.
+#[derive(Debug)]
+pub(crate) struct ConfigFile {
+    /// The folder that its relative paths start from.
+    pub(crate) base_dir: PathBuf,
+    /// The file as it is shown.
+    pub(crate) display: String,
+    /// What it says.
+    pub(crate) config: CargoConfig,
+}
+
+/// Reads the configuration of the root folder, of the folders above it and of cargo's home.
+pub(crate) fn read_configs(root_dir: &Path, shown: &Shown) -> anyhow::Result<Vec<ConfigFile>> {
+    let mut folders: Vec<PathBuf> =
+        root_dir.ancestors().map(|folder| folder.join(".cargo")).collect();
+    if let Some(home) = find_cargo_home()
+        && !folders.contains(&home)
+    {
+        folders.push(home);
+    }
+    let mut files = Vec::new();
+    for folder in folders {
+        // The name without a suffix is the old one, and is taken where both are there.
+        for name in ["config", "config.toml"] {
+            let path = folder.join(name);
+            if path.exists() {
+                read_config(&path, shown, 0, &mut files)?;
+                break;
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn read_config(
+    path: &Path,
+    shown: &Shown,
+    depth: usize,
+    files: &mut Vec<ConfigFile>,
+) -> anyhow::Result<()> {
+    let display = shown.display(path);
+    if depth > MAX_INCLUDE_DEPTH {
+        anyhow::bail!("`{display}` is included more than {MAX_INCLUDE_DEPTH} files deep");
+    }
+    let text = text::read_text(path, shown)?;
+    let config = parse_cargo_config(&text).map_err(|error| text::place_error(&display, &error))?;
+    let folder = path.parent().unwrap_or(path);
+    let includes = config.includes.clone();
+    let base_dir = folder.parent().unwrap_or(folder).to_owned();
+    files.push(ConfigFile { base_dir, display, config });
+    for include in includes {
+        let path = folder.join(include);
+        if path.exists() {
+            read_config(&path, shown, depth + 1, files)?;
+        }
+    }
+    Ok(())
+}
+
+fn find_cargo_home() -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    of("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| of("HOME").map(|home| Path::new(&home).join(".cargo")))
+}

@@ -1,0 +1,30 @@
+//! Settings of a workspace that do not do what they seem to.
+
+use crate::lock::finding::{Code, Finding, Subject};
+use crate::lock::workspace::Workspace;
+
+/// Checks what the manifests and the cargo configuration set.
+pub(super) fn check_settings(workspace: &Workspace) -> Vec<Finding> {
+    let setting = |code| Finding::new(code, Subject::Workspace);
+    let mut findings = Vec::new();
+    for (path, at) in &workspace.path_overrides {
+        findings.push(setting(Code::PathsOverride).at(at).wanted(format!("path `{path}`")));
+    }
+    for at in &workspace.ignored_patches {
+        findings.push(
+            setting(Code::PatchIgnored).at(at).note("move it to the root manifest, or remove it"),
+        );
+    }
+    for lock in &workspace.stray_locks {
+        findings.push(
+            setting(Code::StrayLock)
+                .locked(lock.clone())
+                .note("the lock of the workspace is the one beside the root manifest"),
+        );
+    }
+    for (name, at) in &workspace.unused_dependencies {
+        let about = super::subject(name, []);
+        findings.push(Finding::new(Code::UnusedWorkspaceDependency, about).at(at));
+    }
+    findings
+}
