@@ -25,6 +25,7 @@ mod diagnostic;
 mod edge;
 #[allow(dead_code)]
 mod gate;
+mod geometry;
 #[allow(dead_code)]
 mod hardware;
 mod lock;

@@ -50,7 +50,8 @@ pub(crate) struct ResolvedModel {
     pub(crate) tracked_path: String,
     /// What it is.
     pub(crate) kind: ModelKind,
-    /// Bytes of its weight files (`*.gguf`, `*.safetensors`); `None` where nothing is on disk.
+    /// Bytes of its weight files (`*.gguf`, `*.safetensors`), or of the tensors that a geometry will be
+    /// generated with; `None` where neither is known.
     pub(crate) weight_bytes: Option<u64>,
     /// What the user should know: why it is missing, or that another model has the same name.
     pub(crate) note: Option<String>,

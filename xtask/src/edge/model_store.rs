@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::config::nearest;
+use crate::geometry;
 use crate::model_ref::{
     GEOMETRIES_DIR, MODELS_DIR, ModelKind, ResolvedModel, choose_name, is_gguf_file, is_glob,
     is_plain_name, is_weight_file, render_tracked_path,
@@ -91,7 +92,8 @@ impl Store<'_> {
             let local = format!("{MODELS_DIR}/{word}");
             let local_exists = self.root.join(&local).exists();
             if self.synthetic.iter().any(|name| name == word) {
-                let mut model = synthetic_model(word, &format!("{GEOMETRIES_DIR}/{word}.toml"));
+                let path = format!("{GEOMETRIES_DIR}/{word}.toml");
+                let mut model = self.synthetic_model(word, &path);
                 if local_exists {
                     model.note = Some(format!(
                         "`{word}` is the synthetic geometry; the local model of that name is \
@@ -177,7 +179,7 @@ impl Store<'_> {
         }
         let stem = own_name(path.file_stem());
         if path.extension() == Some(OsStr::new("toml")) {
-            return Ok(synthetic_model(&stem, &display));
+            return Ok(self.synthetic_model(&stem, &display));
         }
         let tracked_path = render_tracked_path(&display);
         let is_weight = is_weight_file(&display);
@@ -189,6 +191,19 @@ impl Store<'_> {
             weight_bytes: is_weight.then_some(metadata.len()),
             note: None,
         })
+    }
+
+    /// The geometry at `path`. Its weights need not be there yet; their size is known all the same.
+    fn synthetic_model(&self, name: &str, path: &str) -> ResolvedModel {
+        let text = std::fs::read_to_string(self.root.join(path)).unwrap_or_default();
+        ResolvedModel {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            tracked_path: render_tracked_path(path),
+            kind: ModelKind::Synthetic,
+            weight_bytes: geometry::weight_bytes(&text),
+            note: None,
+        }
     }
 
     /// The path from the workspace where it lies inside, without `.` parts; else as it is.
@@ -222,17 +237,6 @@ impl Store<'_> {
             weight_bytes: None,
             note: Some(note),
         }
-    }
-}
-
-fn synthetic_model(name: &str, path: &str) -> ResolvedModel {
-    ResolvedModel {
-        name: name.to_owned(),
-        path: path.to_owned(),
-        tracked_path: render_tracked_path(path),
-        kind: ModelKind::Synthetic,
-        weight_bytes: None,
-        note: None,
     }
 }
 
