@@ -6,6 +6,7 @@ pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;
 pub(crate) mod scripted_runner;
+pub(crate) mod sweep;
 pub(crate) mod verify_lock;
 
 /// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     OomRecord(oom_record::Args),
     #[command(hide = true)]
     ScriptedRunner(scripted_runner::Args),
+    Sweep(Box<sweep::Args>),
     /// Check offline that Cargo.lock holds what the manifests pin.
     VerifyLock(verify_lock::Args),
 }

@@ -3,4 +3,5 @@
 pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;
+pub(crate) mod sweep;
 pub(crate) mod verify_lock;

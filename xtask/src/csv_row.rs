@@ -183,6 +183,7 @@ pub(crate) struct CsvError {
 
 impl Table {
     /// The bytes of the file.
+    #[cfg(test)]
     pub(crate) fn render(&self) -> String {
         self.records.iter().map(Record::render).collect()
     }

@@ -6,50 +6,47 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-// What a first slice of commands does not use yet.
 #[allow(dead_code)]
 mod ab;
+mod admission;
 #[allow(dead_code)]
 mod attribution;
-#[allow(dead_code)]
 mod capture;
-#[allow(dead_code)]
+mod cell_result;
 mod classify;
 mod cli;
 mod cmd;
-#[allow(dead_code)]
 mod config;
-#[allow(dead_code)]
 mod csv_row;
 mod diagnostic;
 mod edge;
+mod eta;
+mod flag;
 #[allow(dead_code)]
 mod gate;
 mod geometry;
-#[allow(dead_code)]
 mod hardware;
+mod journal;
 mod lock;
 #[allow(dead_code)]
 mod memory_curve;
 #[allow(dead_code)]
 mod metric;
-#[allow(dead_code)]
 mod model_ref;
 mod model_source;
-#[allow(dead_code)]
 mod oom_pattern;
 mod outcome;
-#[allow(dead_code)]
+mod plan;
 mod record;
-#[allow(dead_code, unused_imports)]
 mod runner;
 #[allow(dead_code)]
 mod schedule;
 mod scripted;
-#[allow(dead_code)]
 mod scrub;
 #[allow(dead_code)]
 mod stats;
+mod sweep_config;
+mod sweep_table;
 #[allow(dead_code)]
 mod verdict;
 
@@ -75,6 +72,7 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
         cli::Command::Model(args) => cmd::model::run(&root, &args),
         cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),
+        cli::Command::Sweep(args) => cmd::sweep::run(&root, &args),
         cli::Command::ScriptedRunner(_) | cli::Command::VerifyLock(_) => {
             unreachable!("handled by main")
         }

@@ -18,21 +18,3 @@ pub(crate) fn today() -> String {
 pub(crate) fn now_utc() -> String {
     chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
-
-/// A moment to measure from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stopwatch {
-    start: Instant,
-}
-
-impl Stopwatch {
-    /// Starts now.
-    pub(crate) fn start() -> Stopwatch {
-        Stopwatch { start: Instant::now() }
-    }
-
-    /// The time since the start.
-    pub(crate) fn elapsed(self) -> Duration {
-        self.start.elapsed()
-    }
-}

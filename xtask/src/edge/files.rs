@@ -33,6 +33,11 @@ pub(crate) fn list_files(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
+/// The path from the root of the file system, without asking what is there.
+pub(crate) fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("`{}` is no path", path.display()))
+}
+
 /// Makes a folder and what is above it.
 pub(crate) fn create_folder(path: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(path)

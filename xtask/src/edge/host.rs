@@ -103,6 +103,13 @@ fn read_gpu() -> Option<GpuFacts> {
         })
 }
 
+/// The version that a program prints for `--version`: the last word of the first line.
+pub(crate) fn read_version(program: &Path) -> Option<String> {
+    let text = output_of(&program.to_string_lossy(), &["--version"])?;
+    let version = text.lines().next()?.split_whitespace().last()?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+}
+
 /// Where a program lies: the path itself if it has a separator, else the first in `PATH`.
 pub(crate) fn which(program: &str) -> Option<std::path::PathBuf> {
     if program.contains('/') {

@@ -10,14 +10,22 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Serialize;
 
+use crate::scrub::Scrub;
+
 /// A journal that is open for appending.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     file: File,
     path: PathBuf,
+    scrub: Option<Scrub>,
 }
 
 impl JournalFile {
+    /// The same journal, which from now on writes nothing of this machine's paths.
+    pub(crate) fn with_scrub(self, scrub: Scrub) -> JournalFile {
+        JournalFile { scrub: Some(scrub), ..self }
+    }
+
     /// Starts a new journal.
     ///
     /// # Errors
@@ -30,7 +38,7 @@ impl JournalFile {
             .open(path)
             .with_context(|| format!("cannot create the journal `{}`", path.display()))?;
         super::files::sync_parent(path)?;
-        Ok(JournalFile { file, path: path.to_owned() })
+        Ok(JournalFile { file, path: path.to_owned(), scrub: None })
     }
 
     /// Opens a journal to go on with it.
@@ -44,14 +52,18 @@ impl JournalFile {
         };
         let file =
             open().with_context(|| format!("cannot open the journal `{}`", path.display()))?;
-        Ok(JournalFile { file, path: path.to_owned() })
+        Ok(JournalFile { file, path: path.to_owned(), scrub: None })
     }
 
     /// Appends one line, by one write, and waits until the disk has it.
     pub(crate) fn append(&mut self, entry: &impl Serialize) -> anyhow::Result<()> {
-        let mut line = serde_json::to_vec(entry).context("cannot write an entry as JSON")?;
-        line.push(b'\n');
-        super::files::append_whole(&mut self.file, &line)
+        let mut line = serde_json::to_string(entry).context("cannot write an entry as JSON")?;
+        if let Some(scrub) = &self.scrub {
+            // Paths stand in JSON as they are, and what replaces them needs no escape either.
+            line = scrub.text(&line);
+        }
+        line.push('\n');
+        super::files::append_whole(&mut self.file, line.as_bytes())
             .with_context(|| format!("cannot write to the journal `{}`", self.path.display()))
     }
 }
@@ -81,6 +93,17 @@ mod tests {
         assert!(JournalFile::create_new(&path).is_err());
         JournalFile::open_append(&path).unwrap().append(&json!({"b": "x\ny"})).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"a\":1}\n{\"b\":\"x\\ny\"}\n");
+    }
+
+    #[test]
+    fn paths_of_this_machine_are_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        let scrub = Scrub::new(&[("/home/ann/arc", ".")]);
+        let mut journal = JournalFile::create_new(&path).unwrap().with_scrub(scrub);
+        journal.append(&json!({"a": "/home/ann/arc/target \"/home/ann/arc\""})).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "{\"a\":\"./target \\\".\\\"\"}\n");
     }
 
     #[test]
