@@ -67,6 +67,9 @@ fn parse_report(prompt_target_len: u64, text: Option<&str>) -> Result<CellNumber
     let text = text.ok_or("no cell report was written")?;
     let json: serde_json::Value =
         serde_json::from_str(text).map_err(|error| format!("the cell report is torn: {error}"))?;
+    if !json.is_object() {
+        return Err("the cell report is none: it is no JSON object".to_owned());
+    }
     let report: CellReport = serde_json::from_value(json.clone())
         .map_err(|error| format!("the cell report is none: {error}"))?;
     match report.prompt.target_tokens {

@@ -96,22 +96,22 @@ impl Grid {
 /// When an entry names no cell of the grid: a fake that does nothing would prove nothing.
 pub(crate) fn parse_fake_ooms(text: &str, grid: &Grid) -> anyhow::Result<Vec<FakeCell>> {
     let mut fakes = Vec::new();
-    let mut pending = String::new();
+    let mut pending: Option<String> = None;
     for piece in text.split(',') {
-        if !pending.is_empty() {
-            pending.push(',');
-        }
-        pending.push_str(piece);
-        if let Some((model, len)) = parse_cell_name(pending.trim())
-            && grid.has_cell(model, len)
-        {
-            let (model, class) = (model.to_owned(), Classification::Oom);
-            fakes.push(FakeCell { model, len, class });
-            pending.clear();
+        let entry = match pending.take() {
+            Some(start) => format!("{start},{piece}"),
+            None => piece.to_owned(),
+        };
+        match parse_cell_name(entry.trim()) {
+            Some((model, len)) if grid.has_cell(model, len) => {
+                let (model, class) = (model.to_owned(), Classification::Oom);
+                fakes.push(FakeCell { model, len, class });
+            }
+            _ => pending = Some(entry),
         }
     }
-    if !pending.trim().is_empty() {
-        bail_no_cell(pending.trim(), "MODEL:LEN", grid)?;
+    if let Some(entry) = pending.filter(|entry| !entry.trim().is_empty()) {
+        return bail_no_cell(entry.trim(), "MODEL:LEN", grid);
     }
     Ok(fakes)
 }
