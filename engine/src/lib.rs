@@ -2,3 +2,5 @@
 //!
 //! The allocator core (`alloc`) knows neither candle nor CUDA and builds without the `decode`
 //! feature; the decode path is built on candle's public operations.
+
+pub mod alloc;

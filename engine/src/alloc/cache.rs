@@ -1,0 +1,409 @@
+//! The cache: requests and frees, and the driver calls that they cause.
+//!
+//! The bookkeeping is done under the lock by `state`; this module decides what a request is, calls
+//! the driver with the lock given back, and rescues requests when the driver is out of memory.
+
+mod audit;
+mod slow;
+mod streams;
+
+use crate::alloc::class::{SizeClass, class_of};
+use crate::alloc::driver::{Address, AllocError, Driver, DriverStream, Fill};
+use crate::alloc::fork;
+use crate::alloc::lock::{Guard, Locked, RawLock, SpinLock};
+use crate::alloc::peaks::{PeakWindow, Peaks};
+use crate::alloc::policy::{
+    Action, CapRequest, EffectiveCap, KillSwitch, alloc_cache_action, plan_cap,
+};
+use crate::alloc::state::{Phase, State};
+use crate::alloc::stats::{Bypass, Counter, FreeCause, Gauges, Mode, Snapshot};
+use crate::alloc::table::BlockState;
+
+pub use audit::ClassDepth;
+
+/// What a cache is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Config {
+    /// Whether it may ever be on.
+    pub kill_switch: KillSwitch,
+    /// The cap on idle bytes that is asked for.
+    pub cap: CapRequest,
+}
+
+/// A stream as the cache knows it. Keys are never used again: the key of a stream that was destroyed
+/// is not that of a later stream with the same handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamKey(pub(crate) u32);
+
+impl StreamKey {
+    /// The stream that every cache has from the start: [`DriverStream::HOST`].
+    pub const HOST: StreamKey = StreamKey(0);
+}
+
+/// A request for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// Bytes; zero makes no driver call.
+    pub bytes: u64,
+    /// Alignment in bytes, a power of two.
+    pub align: u64,
+    /// What memory that comes from the driver must hold. Memory that is served from the cache holds
+    /// anything: see [`Served::Cache`].
+    pub fill: Fill,
+    /// The stream that the memory will be used on.
+    pub stream: StreamKey,
+}
+
+impl Request {
+    /// A request on the host's one stream without a wish for alignment.
+    #[must_use]
+    pub fn of_bytes(bytes: u64) -> Self {
+        Request { bytes, align: 1, fill: Fill::Any, stream: StreamKey::HOST }
+    }
+}
+
+/// Where memory came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Served {
+    /// The cache: the bytes are whatever its last user left, even for [`Fill::Zeroed`].
+    Cache,
+    /// The driver: the bytes are as asked for.
+    Driver,
+    /// Nothing was asked for, nothing is there.
+    Empty,
+}
+
+/// Memory that was handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocation {
+    /// Where it is.
+    pub address: Address,
+    /// Where it came from.
+    pub served: Served,
+}
+
+/// A block that is not used any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeRequest {
+    /// Where it is.
+    pub address: Address,
+    /// The stream that the free is ordered on.
+    pub stream: StreamKey,
+    /// Its bytes and alignment as far as the caller knows, for blocks that the cache did not
+    /// allocate; 0 where unknown.
+    pub bytes: u64,
+    /// See `bytes`.
+    pub align: u64,
+}
+
+impl FreeRequest {
+    /// A free on the host's one stream of a block that the cache has allocated.
+    #[must_use]
+    pub fn of(address: Address) -> Self {
+        FreeRequest { address, stream: StreamKey::HOST, bytes: 0, align: 0 }
+    }
+}
+
+/// What became of a free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Freed {
+    /// The block was the cache's own; it is kept, waits, or went back to the driver.
+    Own,
+    /// The cache did not allocate it: it was freed to the driver.
+    Foreign,
+    /// It is not handed out: nothing was done.
+    Double,
+    /// The cache is shut down, or this is a forked child: nothing was done.
+    Ignored,
+    /// The empty address.
+    Empty,
+}
+
+/// A caching allocator over a driver. See the [module](crate::alloc).
+#[derive(Debug)]
+pub struct Cache<D: Driver, L: RawLock = SpinLock> {
+    driver: D,
+    block_align: u64,
+    fork_generation: u32,
+    pub(crate) state: Locked<State, L>,
+}
+
+type StateGuard<'a, L> = Guard<'a, State, L>;
+
+impl<D: Driver, L: RawLock> Cache<D, L> {
+    /// A cache that is off until the policy enables it.
+    pub fn new(driver: D, config: Config) -> Self {
+        let mode = match config.kill_switch {
+            KillSwitch::Killed => Mode::Killed,
+            KillSwitch::Policy => Mode::Off,
+        };
+        let cache = Cache {
+            block_align: driver.block_align(),
+            driver,
+            fork_generation: fork::watch(),
+            state: Locked::new(State::new(mode, config.cap)),
+        };
+        let host = cache.register_stream(DriverStream::HOST);
+        debug_assert_eq!(host, StreamKey::HOST);
+        cache
+    }
+
+    /// The driver underneath.
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    #[inline]
+    pub(crate) fn is_forked_child(&self) -> bool {
+        fork::generation() != self.fork_generation
+    }
+
+    /// Serves a request: from the cache where it has a block of the class, else from the driver.
+    ///
+    /// # Errors
+    /// Where no block can be that large, the driver refuses, or the cache may not call it any more.
+    #[inline]
+    pub fn alloc(&self, request: Request) -> Result<Allocation, AllocError> {
+        if self.is_forked_child() {
+            return Err(slow::closed_error(request));
+        }
+        let class = if request.bytes == 0 { None } else { class_of(request.bytes) };
+        let mut state = self.state.lock();
+        state.counters[Counter::Requests] += 1;
+        if let Some(class) = class
+            && state.mode == Mode::On
+            && state.phase == Phase::Eager
+            && request.align <= self.block_align
+            && let Some(address) = state.serve(request.stream.0, class, request.bytes)
+        {
+            return Ok(Allocation { address, served: Served::Cache });
+        }
+        self.alloc_slow(state, request, class)
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// Nobody uses the block any more, and it came from this cache or, where it did not, from the
+    /// driver that foreign blocks are freed to.
+    #[inline]
+    pub unsafe fn free(&self, free: FreeRequest) -> Freed {
+        if self.is_forked_child() {
+            return Freed::Ignored;
+        }
+        let mut state = self.state.lock();
+        if let Some(index) = state.table.find(free.address) {
+            if state.table.get(index).state == BlockState::Live
+                && state.mode == Mode::On
+                && state.phase == Phase::Eager
+                && state.keep(index, free.stream.0)
+            {
+                return Freed::Own;
+            }
+            return self.free_slow(state, index, free);
+        }
+        // SAFETY: the caller vouches for foreign blocks.
+        unsafe { self.free_foreign(state, free) }
+    }
+
+    /// Counts a request that did not come through [`alloc`](Self::alloc), and the driver call that
+    /// served it: the caller made it itself, for the reason given.
+    pub fn count_bypass(&self, reason: Bypass) {
+        if self.is_forked_child() {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.counters[Counter::Requests] += 1;
+        state.counters[reason] += 1;
+        state.counters[crate::alloc::stats::AllocCause::Bypass] += 1;
+    }
+
+    /// The physical and requested bytes of a block that is handed out; `None` where the address is
+    /// not one that this cache has handed out.
+    pub fn lookup(&self, address: Address) -> Option<BlockInfo> {
+        if self.is_forked_child() {
+            return None;
+        }
+        let state = self.state.lock();
+        let block = state.table.get(state.table.find(address)?);
+        (block.state == BlockState::Live).then_some(BlockInfo {
+            physical_bytes: block.physical_bytes,
+            requested_bytes: block.requested_bytes,
+        })
+    }
+
+    /// Changes what the user of a handed-out block asks for, in place. Returns false where the block
+    /// is too small, is not handed out, or a smaller class would do.
+    pub fn resize_in_place(&self, address: Address, bytes: u64) -> bool {
+        if self.is_forked_child() || bytes == 0 {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let Some(index) = state.table.find(address) else { return false };
+        let block = state.table.get_mut(index);
+        let fits = block.state == BlockState::Live
+            && (bytes == block.physical_bytes
+                || class_of(bytes).is_some_and(|class| class.bytes == block.physical_bytes));
+        if fits {
+            let before = std::mem::replace(&mut block.requested_bytes, bytes);
+            state.gauges.live_requested_bytes -= before;
+            state.gauges.live_requested_bytes += bytes;
+        }
+        fits
+    }
+
+    /// Applies the policy before a forward over `seq_len` tokens and counts a decode step. Returns
+    /// what was done.
+    pub fn before_forward(&self, seq_len: usize) -> Action {
+        if self.is_forked_child() {
+            return Action::Leave;
+        }
+        self.poll_fences();
+        let mode = self.state.lock().mode;
+        let action = match mode {
+            Mode::Closed => Action::Leave,
+            Mode::On | Mode::Off | Mode::Killed => {
+                alloc_cache_action(seq_len, mode == Mode::On, mode == Mode::Killed)
+            }
+        };
+        self.apply(action);
+        if seq_len == 1 {
+            let mut state = self.state.lock();
+            state.note_step();
+            self.settle(state);
+        }
+        action
+    }
+
+    /// Does what the policy says. A drain within a capture is put off until its end.
+    pub fn apply(&self, action: Action) {
+        if self.is_forked_child() {
+            return;
+        }
+        match action {
+            Action::Leave => {}
+            Action::Enable => {
+                self.resolve_cap();
+                let mut state = self.state.lock();
+                if state.mode == Mode::Off {
+                    state.mode = Mode::On;
+                }
+            }
+            Action::DrainAndDisable => {
+                self.poll_fences();
+                let mut state = self.state.lock();
+                if state.phase != Phase::Eager {
+                    state.drain_deferred = true;
+                    state.counters[Counter::DrainsDeferred] += 1;
+                    return;
+                }
+                state.drain_and_disable();
+                self.settle(state);
+            }
+        }
+    }
+
+    /// Settles the cap when the cache is first enabled: the default depends on the memory that is
+    /// free then.
+    fn resolve_cap(&self) -> EffectiveCap {
+        if let Some(effective) = self.state.lock().effective_cap {
+            return effective;
+        }
+        let free_bytes = self.driver.free_bytes();
+        let mut state = self.state.lock();
+        let effective = plan_cap(state.cap_request, free_bytes);
+        state.cap = effective.cap;
+        *state.effective_cap.insert(effective)
+    }
+
+    /// Gives every idle block back to the driver and leaves the cache as it is otherwise. Within a
+    /// capture nothing is done.
+    pub fn flush(&self) {
+        if self.is_forked_child() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.phase == Phase::Eager {
+            state.release_all_idle(None, FreeCause::Flush);
+        }
+        self.settle(state);
+    }
+
+    /// Gives every idle block back and never calls the driver again: what is handed out, pinned or
+    /// parked now stays where it is, and a later free is ignored.
+    pub fn shutdown(&self) {
+        if self.is_forked_child() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.mode == Mode::Closed {
+            return;
+        }
+        if state.phase == Phase::Eager {
+            state.release_all_idle(None, FreeCause::Shutdown);
+        }
+        let mut state = self.settle_and_lock(state);
+        state.mode = Mode::Closed;
+    }
+
+    /// Everything that can be read, at one moment.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.state.lock();
+        Snapshot {
+            counters: state.counters,
+            gauges: state.gauges,
+            peaks: state.peaks.lifetime(),
+            mode: state.mode,
+            cap: state.effective_cap,
+            blocks: state.table.len(),
+            block_records: state.table.capacity(),
+        }
+    }
+
+    /// What is held now.
+    pub fn gauges(&self) -> Gauges {
+        self.state.lock().gauges
+    }
+
+    /// Opens a window over the peaks that the caller alone reads.
+    pub fn open_window(&self) -> PeakWindow {
+        let mut state = self.state.lock();
+        let current = state.current();
+        state.peaks.open(current)
+    }
+
+    /// The window's highest values so far.
+    pub fn read_window(&self, window: &PeakWindow) -> Peaks {
+        self.state.lock().peaks.read(window)
+    }
+
+    /// Reads the window and starts it anew at the current values.
+    pub fn restart_window(&self, window: &PeakWindow) -> Peaks {
+        let mut state = self.state.lock();
+        let current = state.current();
+        state.peaks.restart(window, current)
+    }
+
+    /// Reads the window a last time.
+    pub fn close_window(&self, window: PeakWindow) -> Peaks {
+        self.state.lock().peaks.close(window)
+    }
+}
+
+/// What is known of a block that is handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// Bytes that the driver allocated.
+    pub physical_bytes: u64,
+    /// Bytes that were asked for.
+    pub requested_bytes: u64,
+}
+
+impl<D: Driver, L: RawLock> Drop for Cache<D, L> {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// The class to look for, as the slow path needs it too.
+pub(crate) type MaybeClass = Option<SizeClass>;

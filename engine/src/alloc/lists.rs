@@ -1,0 +1,227 @@
+//! The idle lists of one stream: one last-in-first-out list for each size class, with what is needed
+//! to tell surplus from working set.
+//!
+//! A list's bottom entries that were not taken over a window are exactly its surplus: the lowest
+//! depth that the list had within the window counts them. Links are in the block records, so that a
+//! list of any depth costs nothing to keep.
+
+use crate::alloc::class::{HUGE_SLOT, SLOTS};
+use crate::alloc::table::{NONE, Table};
+
+/// Windows after which entries that were never taken have aged out.
+const WINDOWS_TO_AGE_OUT: u32 = 8;
+
+/// The list of one class.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClassList {
+    /// The most recent block.
+    head: u32,
+    depth: u32,
+    /// Lowest depth in this window.
+    low: u32,
+    /// Lowest depth in the window before.
+    low_before: u32,
+    /// Lowest depth since entries last aged out.
+    low_since_ageing: u32,
+    /// Blocks that a drain took; misses up to this number are what re-warming costs.
+    pub(crate) drained: u32,
+    /// The request count when the class last served or took a block.
+    last_touch: u64,
+}
+
+impl ClassList {
+    const EMPTY: ClassList = ClassList {
+        head: NONE,
+        depth: 0,
+        low: 0,
+        low_before: 0,
+        low_since_ageing: 0,
+        drained: 0,
+        last_touch: 0,
+    };
+
+    #[inline]
+    pub(crate) fn push(&mut self, table: &mut Table, index: u32, now: u64) {
+        table.get_mut(index).next = self.head;
+        self.head = index;
+        self.depth += 1;
+        self.last_touch = now;
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self, table: &Table, now: u64) -> Option<u32> {
+        let index = self.head;
+        if index == NONE {
+            return None;
+        }
+        self.head = table.get(index).next;
+        self.depth -= 1;
+        self.lower_marks(self.depth);
+        self.last_touch = now;
+        Some(index)
+    }
+
+    /// Takes the most recent block of exactly these bytes: huge sizes share a list.
+    pub(crate) fn pop_sized(&mut self, table: &mut Table, bytes: u64, now: u64) -> Option<u32> {
+        let mut above = NONE;
+        let mut index = self.head;
+        let mut below = self.depth;
+        while index != NONE {
+            below -= 1;
+            let next = table.get(index).next;
+            if table.get(index).physical_bytes == bytes {
+                if above == NONE {
+                    self.head = next;
+                } else {
+                    table.get_mut(above).next = next;
+                }
+                self.depth -= 1;
+                // What is below the taken block was not touched; what is above was looked past.
+                self.lower_marks(below);
+                self.last_touch = now;
+                return Some(index);
+            }
+            above = index;
+            index = next;
+        }
+        None
+    }
+
+    /// Cuts the bottom `count` blocks off and returns them as a chain.
+    pub(crate) fn cut_bottom(&mut self, table: &mut Table, count: u32) -> u32 {
+        let count = count.min(self.depth);
+        if count == 0 {
+            return NONE;
+        }
+        let keep = self.depth - count;
+        let chain = if keep == 0 {
+            std::mem::replace(&mut self.head, NONE)
+        } else {
+            let mut last_kept = self.head;
+            for _ in 1..keep {
+                last_kept = table.get(last_kept).next;
+            }
+            std::mem::replace(&mut table.get_mut(last_kept).next, NONE)
+        };
+        self.depth = keep;
+        self.low = self.low.saturating_sub(count);
+        self.low_before = self.low_before.saturating_sub(count);
+        self.low_since_ageing = self.low_since_ageing.saturating_sub(count);
+        chain
+    }
+
+    /// Unlinks one block, wherever it is in the list.
+    pub(crate) fn unlink(&mut self, table: &mut Table, wanted: u32) -> bool {
+        let mut above = NONE;
+        let mut index = self.head;
+        while index != NONE {
+            let next = table.get(index).next;
+            if index == wanted {
+                if above == NONE {
+                    self.head = next;
+                } else {
+                    table.get_mut(above).next = next;
+                }
+                self.depth -= 1;
+                self.lower_marks(self.depth);
+                return true;
+            }
+            above = index;
+            index = next;
+        }
+        false
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    pub(crate) fn last_touch(&self) -> u64 {
+        self.last_touch
+    }
+
+    /// The most recent block, from which `next` leads on.
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Bottom entries that were not taken in the window before nor in this one.
+    pub(crate) fn surplus(&self) -> u32 {
+        self.low.min(self.low_before)
+    }
+
+    #[inline]
+    fn lower_marks(&mut self, depth: u32) {
+        if depth < self.low {
+            self.low = depth;
+            self.low_since_ageing = self.low_since_ageing.min(depth);
+        }
+    }
+}
+
+/// The lists of one stream.
+#[derive(Debug)]
+pub(crate) struct StreamLists {
+    classes: Box<[ClassList; SLOTS]>,
+    windows_to_ageing: u32,
+}
+
+impl StreamLists {
+    pub(crate) fn new() -> Self {
+        StreamLists {
+            classes: Box::new([ClassList::EMPTY; SLOTS]),
+            windows_to_ageing: WINDOWS_TO_AGE_OUT,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn class_mut(&mut self, slot: u16) -> &mut ClassList {
+        &mut self.classes[usize::from(slot)]
+    }
+
+    pub(crate) fn classes(&self) -> &[ClassList; SLOTS] {
+        &self.classes
+    }
+
+    pub(crate) fn classes_mut(&mut self) -> &mut [ClassList; SLOTS] {
+        &mut self.classes
+    }
+
+    /// Takes a block of the class: the most recent one of exactly its bytes.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        table: &mut Table,
+        slot: u16,
+        bytes: u64,
+        now: u64,
+    ) -> Option<u32> {
+        if slot == HUGE_SLOT {
+            return self.class_mut(slot).pop_sized(table, bytes, now);
+        }
+        self.class_mut(slot).pop(table, now)
+    }
+
+    /// Closes a window. Returns whether it was the one after which surplus ages out; then
+    /// [`take_aged`](Self::take_aged) is to be called for every class.
+    pub(crate) fn close_window(&mut self) -> bool {
+        for class in self.classes.iter_mut() {
+            class.low_before = class.low;
+            class.low = class.depth;
+        }
+        self.windows_to_ageing -= 1;
+        if self.windows_to_ageing > 0 {
+            return false;
+        }
+        self.windows_to_ageing = WINDOWS_TO_AGE_OUT;
+        true
+    }
+
+    /// Cuts off what no window since the last ageing has touched, as a chain.
+    pub(crate) fn take_aged(&mut self, table: &mut Table, slot: usize) -> u32 {
+        let class = &mut self.classes[slot];
+        let chain = class.cut_bottom(table, class.low_since_ageing);
+        class.low_since_ageing = class.depth;
+        chain
+    }
+}

@@ -1,0 +1,558 @@
+//! The bookkeeping under the cache's lock: which block is where, and what the bounds say.
+//!
+//! Nothing here calls the driver. A block that has to go back is queued, and the cache releases the
+//! queue once the lock is given back. Every method leaves `live + idle + parked + pinned == held`.
+
+use crate::alloc::class::{HUGE_SLOT, SLOTS, SizeClass};
+use crate::alloc::driver::{Address, DriverBlock, DriverStream, EventId, Holdings, Origin};
+use crate::alloc::lists::StreamLists;
+use crate::alloc::peaks::{PeakLog, Peaks};
+use crate::alloc::policy::{Cap, CapRequest, DEFAULT_CAP_BYTES, EffectiveCap};
+use crate::alloc::stats::{Counter, Counters, FreeCause, Gauges, Mode};
+use crate::alloc::table::{Block, BlockState, MetadataFull, NONE, Table, UNCLASSED};
+
+/// Decode steps in one window of the idle lists.
+const STEPS_PER_WINDOW: u64 = 8;
+/// Requests after which a window ends though no decode step was announced.
+const REQUESTS_PER_WINDOW: u64 = 1 << 18;
+
+/// One stream, for as long as the driver knows it. Its index is never given to another stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) driver: DriverStream,
+    /// `None` once the stream is gone and its idle blocks are given back.
+    pub(crate) lists: Option<StreamLists>,
+    /// What a rehearsal has stocked for the capture that is going on. These blocks are parked, not
+    /// idle: nothing evicts them.
+    pub(crate) reserve: Option<StreamLists>,
+    pub(crate) alive: bool,
+}
+
+/// Where the cache is with graph capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// No capture.
+    Eager,
+    /// A rehearsal that stocks the cache with what the capture will ask for.
+    Priming,
+    /// A graph is being captured.
+    Capturing,
+}
+
+/// A captured graph that is alive.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub(crate) token: u64,
+    pub(crate) blocks: Vec<u32>,
+}
+
+/// A block that waits for another stream's event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fence {
+    pub(crate) block: u32,
+    pub(crate) event: EventId,
+}
+
+/// One of the four places that a block's bytes count in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Live,
+    Idle,
+    Parked,
+    Pinned,
+}
+
+/// A chain of blocks, linked through their records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chain {
+    pub(crate) head: u32,
+}
+
+impl Chain {
+    pub(crate) const EMPTY: Chain = Chain { head: NONE };
+
+    pub(crate) fn push(&mut self, table: &mut Table, index: u32) {
+        table.get_mut(index).next = self.head;
+        self.head = index;
+    }
+
+    pub(crate) fn pop(&mut self, table: &Table) -> Option<u32> {
+        let index = self.head;
+        (index != NONE).then(|| {
+            self.head = table.get(index).next;
+            index
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+}
+
+/// Everything that the lock protects.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) mode: Mode,
+    pub(crate) phase: Phase,
+    pub(crate) cap: Cap,
+    pub(crate) gauges: Gauges,
+    pub(crate) counters: Counters,
+    pub(crate) peaks: PeakLog,
+    pub(crate) table: Table,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) cap_request: CapRequest,
+    pub(crate) effective_cap: Option<EffectiveCap>,
+    /// Blocks that go back to the driver once the lock is free.
+    pub(crate) releasing: Chain,
+    /// Freed blocks whose next place is to be decided.
+    pub(crate) retiring: Chain,
+    /// Freed blocks that another stream has used and that no event stands behind yet.
+    pub(crate) unfenced: Chain,
+    /// Blocks that left the release queue and whose driver call has not returned yet.
+    pub(crate) in_flight: usize,
+    pub(crate) fences: Vec<Fence>,
+    pub(crate) fenced_bytes: u64,
+    /// Blocks that were freed during priming or capture.
+    pub(crate) parked: Chain,
+    /// Blocks that the capture has handed out or taken back.
+    pub(crate) touched: Vec<u32>,
+    pub(crate) capture_misses: u64,
+    pub(crate) graphs: Vec<Graph>,
+    pub(crate) next_token: u64,
+    pub(crate) drain_deferred: bool,
+    pub(crate) pins_exceed_cap: bool,
+    steps_in_window: u64,
+    requests_at_window: u64,
+}
+
+impl State {
+    pub(crate) fn new(mode: Mode, cap_request: CapRequest) -> Self {
+        State {
+            mode,
+            phase: Phase::Eager,
+            cap: match cap_request {
+                CapRequest::Bytes(bytes) => Cap::Bounded(bytes),
+                CapRequest::Unbounded => Cap::Unbounded,
+                CapRequest::Default => Cap::Bounded(DEFAULT_CAP_BYTES),
+            },
+            gauges: Gauges::default(),
+            counters: Counters::default(),
+            peaks: PeakLog::default(),
+            table: Table::new(),
+            streams: Vec::new(),
+            cap_request,
+            effective_cap: None,
+            releasing: Chain::EMPTY,
+            retiring: Chain::EMPTY,
+            unfenced: Chain::EMPTY,
+            in_flight: 0,
+            fences: Vec::new(),
+            fenced_bytes: 0,
+            parked: Chain::EMPTY,
+            touched: Vec::new(),
+            capture_misses: 0,
+            graphs: Vec::new(),
+            next_token: 1,
+            drain_deferred: false,
+            pins_exceed_cap: false,
+            steps_in_window: 0,
+            requests_at_window: 0,
+        }
+    }
+
+    pub(crate) fn holdings(&self) -> Holdings {
+        Holdings {
+            live_bytes: self.gauges.live_bytes,
+            idle_bytes: self.gauges.idle_bytes,
+            pinned_bytes: self.gauges.pinned_bytes,
+        }
+    }
+
+    pub(crate) fn current(&self) -> Peaks {
+        Peaks {
+            live_bytes: self.gauges.live_bytes,
+            idle_bytes: self.gauges.idle_bytes,
+            total_bytes: self.gauges.held_bytes,
+        }
+    }
+
+    #[inline]
+    fn place_mut(&mut self, place: Place) -> &mut u64 {
+        match place {
+            Place::Live => &mut self.gauges.live_bytes,
+            Place::Idle => &mut self.gauges.idle_bytes,
+            Place::Parked => &mut self.gauges.parked_bytes,
+            Place::Pinned => &mut self.gauges.pinned_bytes,
+        }
+    }
+
+    /// Moves a block's bytes from one gauge to another.
+    #[inline]
+    pub(crate) fn transfer(&mut self, physical_bytes: u64, from: Place, to: Place) {
+        *self.place_mut(from) -= physical_bytes;
+        *self.place_mut(to) += physical_bytes;
+    }
+
+    /// Whether the stream is known and not gone.
+    pub(crate) fn is_alive(&self, stream: u32) -> bool {
+        self.streams.get(stream as usize).is_some_and(|stream| stream.alive)
+    }
+
+    /// The stream as the driver knows it; a stream that is gone is named without its handle.
+    pub(crate) fn driver_stream(&self, stream: u32) -> DriverStream {
+        match self.streams.get(stream as usize) {
+            Some(stream) if stream.alive => stream.driver,
+            Some(stream) => DriverStream { raw: 0, ..stream.driver },
+            None => DriverStream::HOST,
+        }
+    }
+
+    /// Takes an idle block of the class and hands it out.
+    #[inline]
+    pub(crate) fn serve(&mut self, stream: u32, class: SizeClass, bytes: u64) -> Option<Address> {
+        let now = self.counters[Counter::Requests];
+        let lists = self.streams.get_mut(stream as usize)?.lists.as_mut()?;
+        let index = lists.take(&mut self.table, class.slot, class.bytes, now)?;
+        Some(self.hand_out(index, bytes, Place::Idle))
+    }
+
+    /// Hands a kept block out.
+    #[inline]
+    pub(crate) fn hand_out(&mut self, index: u32, bytes: u64, from: Place) -> Address {
+        let block = self.table.get_mut(index);
+        block.state = BlockState::Live;
+        block.requested_bytes = bytes;
+        let (address, physical_bytes) = (Address(block.address), block.physical_bytes);
+        self.transfer(physical_bytes, from, Place::Live);
+        self.gauges.live_requested_bytes += bytes;
+        self.peaks.raise_live(self.gauges.live_bytes);
+        self.counters[Counter::Hits] += 1;
+        address
+    }
+
+    /// Takes a handed-out block back into its class's list, where nothing speaks against it and it
+    /// is within the cap.
+    #[inline]
+    pub(crate) fn keep(&mut self, index: u32, stream: u32) -> bool {
+        let block = self.table.get_mut(index);
+        let idle_bytes = self.gauges.idle_bytes + block.physical_bytes;
+        if block.stream != stream
+            || block.slot == UNCLASSED
+            || block.used_on != NONE
+            || block.pins != 0
+            || !self.cap.admits(idle_bytes)
+        {
+            return false;
+        }
+        let (slot, physical_bytes) = (block.slot, block.physical_bytes);
+        let requested_bytes = block.requested_bytes;
+        let now = self.counters[Counter::Requests];
+        let Some(lists) = &mut self.streams[stream as usize].lists else { return false };
+        block.state = BlockState::Idle;
+        lists.class_mut(slot).push(&mut self.table, index, now);
+        self.transfer(physical_bytes, Place::Live, Place::Idle);
+        self.gauges.live_requested_bytes -= requested_bytes;
+        self.peaks.raise_idle(idle_bytes);
+        true
+    }
+
+    /// Enters a block that the driver has just handed out.
+    pub(crate) fn enter(&mut self, block: Block) -> Result<u32, MetadataFull> {
+        if let Some(stale) = self.table.find(Address(block.address)) {
+            self.forget_stale(stale);
+        }
+        let (physical_bytes, requested_bytes) = (block.physical_bytes, block.requested_bytes);
+        let index = self.table.insert(block)?;
+        self.gauges.live_bytes += physical_bytes;
+        self.gauges.live_requested_bytes += requested_bytes;
+        self.gauges.held_bytes += physical_bytes;
+        self.peaks.raise_live(self.gauges.live_bytes);
+        self.peaks.raise_total(self.gauges.held_bytes);
+        if self.phase == Phase::Capturing {
+            self.touch(index);
+        }
+        Ok(index)
+    }
+
+    /// The driver handed an address out that it should not have had: somebody freed the block behind
+    /// the cache's back. The old record is dropped without a driver call.
+    fn forget_stale(&mut self, index: u32) {
+        self.counters[Counter::StaleAddresses] += 1;
+        let block = *self.table.get(index);
+        let place = match block.state {
+            BlockState::Live => {
+                self.gauges.live_requested_bytes -= block.requested_bytes;
+                Place::Live
+            }
+            BlockState::Idle => {
+                if let Some(lists) = &mut self.streams[block.stream as usize].lists {
+                    lists.class_mut(block.slot).unlink(&mut self.table, index);
+                }
+                Place::Idle
+            }
+            // Links of the other states run through queues and graphs: the record stays as it is,
+            // under an address that no driver gives, and leaves with its queue.
+            _ => {
+                self.table.rename(index);
+                return;
+            }
+        };
+        *self.place_mut(place) -= block.physical_bytes;
+        self.gauges.held_bytes -= block.physical_bytes;
+        self.graphs.iter_mut().for_each(|graph| graph.blocks.retain(|&pinned| pinned != index));
+        self.touched.retain(|&touched| touched != index);
+        self.table.remove(index);
+    }
+
+    /// Remembers that the capture window has used the block.
+    pub(crate) fn touch(&mut self, index: u32) {
+        let block = self.table.get_mut(index);
+        if !block.touched {
+            block.touched = true;
+            self.touched.push(index);
+        }
+    }
+
+    /// Takes a handed-out block out of the live gauges; it is parked until its place is decided.
+    pub(crate) fn take_back(&mut self, index: u32) {
+        let block = self.table.get_mut(index);
+        let (physical_bytes, pinned) = (block.physical_bytes, block.pins > 0);
+        if block.origin == Origin::Cache {
+            self.gauges.live_requested_bytes -= block.requested_bytes;
+        }
+        self.transfer(physical_bytes, Place::Live, Place::Parked);
+        if pinned {
+            self.gauges.pinned_live_bytes -= physical_bytes;
+        }
+    }
+
+    /// Queues a block for a decision about its place.
+    pub(crate) fn retire(&mut self, index: u32) {
+        self.table.get_mut(index).state = BlockState::Retiring;
+        self.retiring.push(&mut self.table, index);
+    }
+
+    /// Decides the place of the next retiring block. Returns false where nothing is left to decide,
+    /// or where victims must go back to the driver first.
+    pub(crate) fn settle_one(&mut self) -> bool {
+        let index = self.retiring.head;
+        if index == NONE || !self.releasing.is_empty() {
+            return false;
+        }
+        let block = *self.table.get(index);
+        let (from, physical_bytes) = (Place::Parked, block.physical_bytes);
+        if block.pins > 0 {
+            self.retiring.pop(&self.table);
+            self.table.get_mut(index).state = BlockState::Pinned;
+            self.transfer(physical_bytes, from, Place::Pinned);
+            return true;
+        }
+        if self.phase == Phase::Capturing {
+            self.retiring.pop(&self.table);
+            self.table.get_mut(index).state = BlockState::Parked;
+            self.parked.push(&mut self.table, index);
+            return true;
+        }
+        let Err(cause) = self.check_keepable(&block) else {
+            if !self.make_room(physical_bytes) {
+                return false;
+            }
+            self.retiring.pop(&self.table);
+            let now = self.counters[Counter::Requests];
+            self.table.get_mut(index).state = BlockState::Idle;
+            if let Some(lists) = &mut self.streams[block.stream as usize].lists {
+                lists.class_mut(block.slot).push(&mut self.table, index, now);
+            }
+            self.transfer(physical_bytes, from, Place::Idle);
+            self.peaks.raise_idle(self.gauges.idle_bytes);
+            return true;
+        };
+        self.retiring.pop(&self.table);
+        self.queue_release(index, cause);
+        true
+    }
+
+    /// Whether the cache may keep a block that its user is done with.
+    fn check_keepable(&self, block: &Block) -> Result<(), FreeCause> {
+        if block.origin == Origin::Foreign {
+            return Err(FreeCause::Foreign);
+        }
+        if self.mode == Mode::Closed {
+            return Err(FreeCause::Shutdown);
+        }
+        if self.mode != Mode::On {
+            return Err(FreeCause::Off);
+        }
+        if block.slot == UNCLASSED {
+            return Err(FreeCause::Unclassed);
+        }
+        if !self.is_alive(block.stream) {
+            return Err(FreeCause::StreamGone);
+        }
+        if !self.cap.admits(block.physical_bytes) {
+            return Err(FreeCause::LargerThanCap);
+        }
+        Ok(())
+    }
+
+    /// Queues a parked block for its way back to the driver.
+    pub(crate) fn queue_release(&mut self, index: u32, cause: FreeCause) {
+        let block = self.table.get_mut(index);
+        block.state = BlockState::Releasing;
+        block.release_cause = cause;
+        self.releasing.push(&mut self.table, index);
+    }
+
+    /// Takes the next block off the release queue and forgets it. The driver must be called next.
+    pub(crate) fn next_release(&mut self) -> Option<DriverBlock> {
+        loop {
+            let index = self.releasing.pop(&self.table)?;
+            let block = self.table.remove(index);
+            self.gauges.parked_bytes -= block.physical_bytes;
+            self.gauges.held_bytes -= block.physical_bytes;
+            if Table::is_renamed(&block) {
+                continue;
+            }
+            self.counters[block.release_cause] += 1;
+            if self.phase == Phase::Capturing {
+                self.counters[Counter::CaptureFrees] += 1;
+            }
+            self.in_flight += 1;
+            return Some(block.to_driver_block(self.driver_stream(block.stream)));
+        }
+    }
+
+    /// Evicts until `incoming_bytes` fit. Returns whether they fit now; where they do not, victims
+    /// are queued, and once these are released there is room.
+    fn make_room(&mut self, incoming_bytes: u64) -> bool {
+        let Cap::Bounded(cap_bytes) = self.cap else { return true };
+        if self.gauges.idle_bytes + incoming_bytes <= cap_bytes {
+            return true;
+        }
+        let goal_bytes = (cap_bytes - cap_bytes / 8).saturating_sub(incoming_bytes);
+        for cause in [FreeCause::Surplus, FreeCause::LeastRecent] {
+            while self.gauges.idle_bytes > goal_bytes && self.evict_least_recent(cause, goal_bytes)
+            {
+            }
+        }
+        false
+    }
+
+    /// Evicts from the bottom of the least recently used class, of those with surplus or of all: as
+    /// much as it takes to come down to `goal_bytes`. Returns false where nothing is evictable.
+    fn evict_least_recent(&mut self, cause: FreeCause, goal_bytes: u64) -> bool {
+        let mut oldest: Option<(u64, usize, usize, u32)> = None;
+        for (stream, lists) in self.streams.iter().enumerate() {
+            let Some(lists) = &lists.lists else { continue };
+            for (slot, class) in lists.classes().iter().enumerate() {
+                let evictable = match cause {
+                    FreeCause::Surplus => class.surplus(),
+                    _ => class.depth(),
+                };
+                let touch = class.last_touch();
+                if evictable > 0 && oldest.is_none_or(|(oldest, ..)| touch < oldest) {
+                    oldest = Some((touch, stream, slot, evictable));
+                }
+            }
+        }
+        let Some((_, stream, slot, evictable)) = oldest else { return false };
+        let Some(lists) = &mut self.streams[stream].lists else { return false };
+        let class = &mut lists.classes_mut()[slot];
+        // Blocks of the last slot differ in size, so that one goes at a time.
+        let count = match slot == usize::from(HUGE_SLOT) {
+            true => 1,
+            false => {
+                let block_bytes = self.table.get(class.head()).physical_bytes;
+                let wanted = (self.gauges.idle_bytes - goal_bytes).div_ceil(block_bytes);
+                u32::try_from(wanted).map_or(evictable, |wanted| wanted.min(evictable))
+            }
+        };
+        let chain = class.cut_bottom(&mut self.table, count);
+        self.release_idle(Chain { head: chain }, cause);
+        true
+    }
+
+    /// Queues idle blocks that were cut out of their lists. A block that a captured graph needs is
+    /// never among them; if it were, it is kept and the fault counted.
+    fn release_idle(&mut self, mut chain: Chain, cause: FreeCause) {
+        while let Some(index) = chain.pop(&self.table) {
+            let block = self.table.get_mut(index);
+            let physical_bytes = block.physical_bytes;
+            if block.pins > 0 {
+                block.state = BlockState::Pinned;
+                self.counters[Counter::PinnedEvictions] += 1;
+                self.transfer(physical_bytes, Place::Idle, Place::Pinned);
+                continue;
+            }
+            self.transfer(physical_bytes, Place::Idle, Place::Parked);
+            self.queue_release(index, cause);
+        }
+    }
+
+    /// Queues every idle block, or those of one stream.
+    pub(crate) fn release_all_idle(&mut self, only_stream: Option<u32>, cause: FreeCause) {
+        for stream in 0..self.streams.len() {
+            if only_stream.is_some_and(|only| only as usize != stream) {
+                continue;
+            }
+            for slot in 0..SLOTS {
+                let Some(lists) = &mut self.streams[stream].lists else { break };
+                let class = &mut lists.classes_mut()[slot];
+                let depth = class.depth();
+                if depth == 0 {
+                    continue;
+                }
+                if cause == FreeCause::Drain {
+                    class.drained = depth;
+                }
+                let chain = class.cut_bottom(&mut self.table, depth);
+                self.release_idle(Chain { head: chain }, cause);
+            }
+        }
+    }
+
+    /// Counts a decode step and ends the lists' window where it is due.
+    pub(crate) fn note_step(&mut self) {
+        self.counters[Counter::Steps] += 1;
+        self.steps_in_window += 1;
+        if self.steps_in_window >= STEPS_PER_WINDOW {
+            self.roll_window();
+        }
+    }
+
+    /// Ends the lists' window where many requests came without a step.
+    pub(crate) fn note_miss(&mut self) {
+        if self.counters[Counter::Requests] - self.requests_at_window > REQUESTS_PER_WINDOW {
+            self.roll_window();
+        }
+    }
+
+    fn roll_window(&mut self) {
+        if self.phase != Phase::Eager {
+            return;
+        }
+        self.steps_in_window = 0;
+        self.requests_at_window = self.counters[Counter::Requests];
+        for stream in 0..self.streams.len() {
+            let Some(lists) = &mut self.streams[stream].lists else { continue };
+            if !lists.close_window() {
+                continue;
+            }
+            for slot in 0..SLOTS {
+                let Some(lists) = &mut self.streams[stream].lists else { break };
+                let chain = lists.take_aged(&mut self.table, slot);
+                self.release_idle(Chain { head: chain }, FreeCause::Aged);
+            }
+        }
+    }
+
+    /// Gives the idle blocks of streams that are gone back, and their lists with them.
+    pub(crate) fn purge_gone_streams(&mut self) {
+        for stream in 0..self.streams.len() {
+            if !self.streams[stream].alive && self.streams[stream].lists.is_some() {
+                self.release_all_idle(Some(stream as u32), FreeCause::StreamGone);
+                self.streams[stream].lists = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The contract that the cache keeps over any driver. A driver joins by being run through it.
+
+use engine::alloc::class::class_of;
+use engine::alloc::driver::{Address, AllocError, Driver};
+use engine::alloc::policy::{Action, CapRequest, KillSwitch};
+use engine::alloc::stats::{Bypass, Counter, FreeCause, MUST_BE_ZERO};
+use engine::alloc::{Cache, Config, FreeRequest, Freed, Request, Served};
+
+/// Runs the whole contract; `driver` makes a fresh driver for each part.
+pub(crate) fn run<D: Driver>(driver: impl Fn() -> D) {
+    every_size_hits_after_its_free(&on(driver()));
+    blocks_are_distinct_and_aligned(&on(driver()));
+    empty_requests_make_no_driver_call(&on(driver()));
+    sizes_that_cannot_be_are_errors(&on(driver()));
+    the_cap_bounds_what_is_idle(&capped(driver(), 64 << 10));
+    a_drain_gives_everything_idle_back(&on(driver()));
+    blocks_from_before_the_cache_was_on_stay_exact(&cache(driver(), Config::default()));
+    the_kill_switch_passes_everything_through(&cache(
+        driver(),
+        Config { kill_switch: KillSwitch::Killed, ..Config::default() },
+    ));
+    a_double_free_does_nothing(&on(driver()));
+    nothing_is_freed_after_shutdown(&on(driver()));
+    a_captured_graph_keeps_its_blocks(&on(driver()));
+    steady_work_never_reaches_the_driver(&on(driver()));
+}
+
+fn cache<D: Driver>(driver: D, config: Config) -> Cache<D> {
+    Cache::new(driver, config)
+}
+
+fn on<D: Driver>(driver: D) -> Cache<D> {
+    let cache = cache(driver, Config::default());
+    assert_eq!(cache.before_forward(1), Action::Enable);
+    cache
+}
+
+fn capped<D: Driver>(driver: D, cap_bytes: u64) -> Cache<D> {
+    let config = Config { cap: CapRequest::Bytes(cap_bytes), ..Config::default() };
+    let cache = cache(driver, config);
+    cache.before_forward(1);
+    cache
+}
+
+fn alloc<D: Driver>(cache: &Cache<D>, bytes: u64) -> Address {
+    cache.alloc(Request::of_bytes(bytes)).unwrap().address
+}
+
+fn served<D: Driver>(cache: &Cache<D>, bytes: u64) -> (Address, Served) {
+    let allocation = cache.alloc(Request::of_bytes(bytes)).unwrap();
+    (allocation.address, allocation.served)
+}
+
+fn free<D: Driver>(cache: &Cache<D>, address: Address) -> Freed {
+    // SAFETY: the address came from the cache, or the cache knows that it is not handed out; nothing
+    // is read or written behind it.
+    unsafe { cache.free(FreeRequest::of(address)) }
+}
+
+/// Everything adds up, and nothing that must not happen has.
+fn settle<D: Driver>(cache: &Cache<D>) {
+    cache.audit().unwrap();
+    let counters = cache.snapshot().counters;
+    for &counter in MUST_BE_ZERO {
+        assert_eq!(counters[counter], 0, "{counter:?}");
+    }
+}
+
+fn every_size_hits_after_its_free<D: Driver>(cache: &Cache<D>) {
+    let mut sizes: Vec<u64> = (1..=64 << 10).collect();
+    let mut border = 1;
+    while border < 4 << 20 {
+        border = class_of(border).unwrap().bytes;
+        sizes.extend([border - 1, border, border + 1]);
+        border += 1;
+    }
+    for bytes in sizes {
+        let first = alloc(cache, bytes);
+        free(cache, first);
+        assert_eq!(served(cache, bytes), (first, Served::Cache), "{bytes} bytes");
+        free(cache, first);
+    }
+    let counters = cache.snapshot().counters;
+    assert_eq!(counters.bypasses(), 0, "no size is refused");
+    assert_eq!(counters.driver_frees(), 0);
+    settle(cache);
+}
+
+fn blocks_are_distinct_and_aligned<D: Driver>(cache: &Cache<D>) {
+    let mut blocks: Vec<(u64, u64)> = (0..300)
+        .map(|i| {
+            let align = 1 << (i % 14);
+            let request = Request { align, ..Request::of_bytes(1 + i * 37) };
+            let address = cache.alloc(request).unwrap().address;
+            assert_eq!(address.0 % align, 0);
+            (address.0, cache.lookup(address).unwrap().physical_bytes)
+        })
+        .collect();
+    blocks.sort_unstable();
+    for pair in blocks.windows(2) {
+        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
+    }
+    for (address, _) in blocks {
+        free(cache, Address(address));
+    }
+    settle(cache);
+}
+
+fn empty_requests_make_no_driver_call<D: Driver>(cache: &Cache<D>) {
+    assert_eq!(served(cache, 0), (Address::EMPTY, Served::Empty));
+    assert_eq!(free(cache, Address::EMPTY), Freed::Empty);
+    let counters = cache.snapshot().counters;
+    assert_eq!(counters[Bypass::ZeroSize], 1);
+    assert_eq!(counters.driver_allocs() + counters.driver_frees(), 0);
+    settle(cache);
+}
+
+fn sizes_that_cannot_be_are_errors<D: Driver>(cache: &Cache<D>) {
+    for bytes in [u64::MAX, u64::MAX - 511, i64::MAX as u64, 1 << 63] {
+        let error = cache.alloc(Request::of_bytes(bytes)).unwrap_err();
+        assert!(matches!(error, AllocError::RequestTooLarge { .. }), "{error}");
+        assert!(!error.retry_can_help());
+    }
+    let request = Request { align: 1 << 63, ..Request::of_bytes(i64::MAX as u64 - 1) };
+    assert!(cache.alloc(request).is_err());
+    assert_eq!(cache.snapshot().counters.driver_allocs(), 0);
+    settle(cache);
+}
+
+fn the_cap_bounds_what_is_idle<D: Driver>(cache: &Cache<D>) {
+    let blocks: Vec<Address> = (0..64).map(|i| alloc(cache, 4096 + 512 * (i % 5))).collect();
+    for block in blocks {
+        free(cache, block);
+        assert!(cache.gauges().idle_bytes <= 64 << 10);
+    }
+    let large = alloc(cache, 1 << 20);
+    free(cache, large);
+    let snapshot = cache.snapshot();
+    assert_eq!(snapshot.counters[Bypass::LargerThanCap], 1);
+    assert_eq!(
+        snapshot.counters[FreeCause::Unclassed] + snapshot.counters[FreeCause::LargerThanCap],
+        1
+    );
+    assert!(snapshot.peaks.idle_bytes <= 64 << 10);
+    assert!(snapshot.counters.evictions() > 0);
+    settle(cache);
+}
+
+fn a_drain_gives_everything_idle_back<D: Driver>(cache: &Cache<D>) {
+    let blocks: Vec<Address> = (1..100).map(|i| alloc(cache, i * 700)).collect();
+    let kept = alloc(cache, 5000);
+    blocks.into_iter().for_each(|block| assert_eq!(free(cache, block), Freed::Own));
+    assert_eq!(cache.before_forward(512), Action::DrainAndDisable);
+    let gauges = cache.gauges();
+    assert_eq!((gauges.idle_bytes, gauges.held_bytes), (0, gauges.live_bytes));
+    assert_eq!(cache.snapshot().counters[FreeCause::Drain], 99);
+    // What the drain gave back is missed when decode starts again, and counted as its price.
+    assert_eq!(cache.before_forward(1), Action::Enable);
+    let again = alloc(cache, 700);
+    assert_eq!(cache.snapshot().counters[Counter::RewarmMisses], 1);
+    free(cache, again);
+    free(cache, kept);
+    settle(cache);
+}
+
+fn blocks_from_before_the_cache_was_on_stay_exact<D: Driver>(cache: &Cache<D>) {
+    let (odd, exact) = (alloc(cache, 5000), alloc(cache, 5120));
+    assert_eq!(cache.lookup(odd).unwrap().physical_bytes, 5000);
+    cache.before_forward(1);
+    free(cache, odd);
+    free(cache, exact);
+    let snapshot = cache.snapshot();
+    assert_eq!(snapshot.counters[Bypass::Off], 2);
+    assert_eq!(snapshot.counters[FreeCause::Unclassed], 1, "5000 bytes are no class");
+    assert_eq!(snapshot.gauges.idle_bytes, 5120, "a block of a class's size is kept");
+    assert_eq!(served(cache, 5000), (exact, Served::Cache));
+    free(cache, exact);
+    settle(cache);
+}
+
+fn the_kill_switch_passes_everything_through<D: Driver>(cache: &Cache<D>) {
+    assert_eq!(cache.before_forward(1), Action::Leave);
+    for bytes in [1, 100, 512, 5000, 1 << 20] {
+        let block = alloc(cache, bytes);
+        assert_eq!(cache.lookup(block).unwrap().physical_bytes, bytes, "to the byte");
+        free(cache, block);
+    }
+    let counters = cache.snapshot().counters;
+    assert_eq!(counters[Bypass::Killed], 5);
+    assert_eq!((counters.driver_allocs(), counters.driver_frees()), (5, 5));
+    assert!(cache.prime_capture().unwrap_err().to_string().contains("kill switch"));
+    assert!(cache.begin_capture().is_err());
+    settle(cache);
+}
+
+fn a_double_free_does_nothing<D: Driver>(cache: &Cache<D>) {
+    let block = alloc(cache, 1000);
+    assert_eq!(free(cache, block), Freed::Own);
+    assert_eq!(free(cache, block), Freed::Double);
+    assert_eq!(served(cache, 1000), (block, Served::Cache));
+    assert_ne!(alloc(cache, 1000), block);
+    cache.audit().unwrap();
+    let counters = cache.snapshot().counters;
+    assert_eq!((counters[Counter::DoubleFrees], counters.driver_frees()), (1, 0));
+}
+
+fn nothing_is_freed_after_shutdown<D: Driver>(cache: &Cache<D>) {
+    let (kept, idle) = (alloc(cache, 1000), alloc(cache, 2000));
+    free(cache, idle);
+    cache.shutdown();
+    let frees = cache.snapshot().counters.driver_frees();
+    assert_eq!(frees, 1, "what was idle went back");
+    assert_eq!(free(cache, kept), Freed::Ignored);
+    assert!(cache.alloc(Request::of_bytes(1)).is_err());
+    cache.before_forward(1);
+    cache.flush();
+    let counters = cache.snapshot().counters;
+    assert_eq!((counters.driver_frees(), counters[Counter::FreesAfterClose]), (frees, 1));
+    settle(cache);
+}
+
+fn a_captured_graph_keeps_its_blocks<D: Driver>(cache: &Cache<D>) {
+    let step = || {
+        let (a, b) = (alloc(cache, 1000), alloc(cache, 9000));
+        free(cache, a);
+        let c = alloc(cache, 1000);
+        free(cache, b);
+        [a, b, c]
+    };
+    cache.prime_capture().unwrap();
+    free(cache, step()[2]);
+    cache.begin_capture().unwrap();
+    let captured = step();
+    assert_ne!(captured[0], captured[2], "a block freed within the window is not handed out again");
+    assert_eq!(cache.before_forward(512), Action::DrainAndDisable);
+    assert_eq!(cache.snapshot().counters[Counter::DrainsDeferred], 1);
+    let token = cache.commit_capture().unwrap();
+    // The drain that was put off is done now, and has left the graph's blocks alone.
+    let gauges = cache.gauges();
+    assert_eq!(gauges.idle_bytes, 0);
+    assert_eq!((gauges.pinned_bytes, gauges.pinned_live_bytes), (1024 + 9216, 1024));
+    free(cache, captured[2]);
+    cache.before_forward(1);
+    cache.flush();
+    assert_eq!(cache.gauges().pinned_bytes, 2 * 1024 + 9216);
+    let fresh = [alloc(cache, 1000), alloc(cache, 9000)];
+    assert!(captured.iter().all(|pinned| !fresh.contains(pinned)));
+    cache.destroy_graph(token);
+    let gauges = cache.gauges();
+    assert_eq!((gauges.pinned_bytes, gauges.idle_bytes), (0, 2 * 1024 + 9216));
+    fresh.into_iter().for_each(|block| assert_eq!(free(cache, block), Freed::Own));
+    settle(cache);
+}
+
+fn steady_work_never_reaches_the_driver<D: Driver>(cache: &Cache<D>) {
+    let step = || {
+        cache.before_forward(1);
+        for i in 1..200 {
+            let (a, b) = (alloc(cache, i * 97), alloc(cache, i * 1031));
+            free(cache, a);
+            free(cache, b);
+        }
+    };
+    step();
+    let warm = cache.snapshot().counters;
+    (0..300).for_each(|_| step());
+    let delta = cache.snapshot().counters.since(&warm);
+    assert_eq!((delta.driver_allocs(), delta.driver_frees(), delta.bypasses()), (0, 0, 0));
+    assert_eq!(delta[Counter::Hits], delta[Counter::Requests]);
+    settle(cache);
+}
