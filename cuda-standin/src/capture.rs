@@ -1,0 +1,202 @@
+//! Stream capture and graphs: while a stream is captured, work on it is recorded; launching the
+//! graph does it, in the order of recording.
+
+use std::ffi::{c_uint, c_ulonglong, c_void};
+use std::sync::{Arc, MutexGuard};
+
+use crate::code::{self, Code};
+use crate::counters::COUNTERS;
+use crate::state::{State, code_of, enter, is_special};
+
+/// One piece of recorded work.
+type Work = Arc<dyn Fn() + Send + Sync>;
+
+/// A capture that is going on.
+pub(crate) struct Capture {
+    id: u64,
+    work: Vec<Work>,
+    valid: bool,
+}
+
+/// What was recorded.
+pub(crate) type Graph = Vec<Work>;
+/// What can be launched.
+pub(crate) type Executable = Vec<Work>;
+
+impl Capture {
+    /// Marks that the capture cannot end well any more.
+    pub(crate) fn invalidate(&mut self) {
+        self.valid = false;
+    }
+}
+
+/// The capture that a stream is in.
+pub(crate) fn id_of(state: &State, stream: usize) -> Option<u64> {
+    state.streams.get(&stream)?.capture.as_ref().map(|capture| capture.id)
+}
+
+/// If the stream is captured, invalidates the capture and says so.
+pub(crate) fn invalidate_if_capturing(state: &mut State, stream: usize) -> bool {
+    match state.streams.get_mut(&stream).and_then(|stream| stream.capture.as_mut()) {
+        Some(capture) => {
+            capture.invalidate();
+            true
+        }
+        None => false,
+    }
+}
+
+/// Invalidates every capture, as a call that no capture allows does; says whether there was one.
+pub(crate) fn invalidate_all(state: &mut State) -> bool {
+    let captures = state.streams.values_mut().filter_map(|stream| stream.capture.as_mut());
+    captures.map(Capture::invalidate).count() > 0
+}
+
+/// Does work on a stream: at once, or recorded where the stream is captured.
+pub(crate) fn submit(
+    call: &str,
+    mut state: MutexGuard<'_, State>,
+    stream: usize,
+    work: impl Fn() + Send + Sync + 'static,
+) -> Result<(), Code> {
+    if !is_special(stream)
+        && let Some(capture) = state.streams.get_mut(&stream).and_then(|s| s.capture.as_mut())
+    {
+        if !capture.valid {
+            return Err(code::CAPTURE_INVALIDATED);
+        }
+        capture.work.push(Arc::new(work));
+        return Ok(());
+    }
+    if is_special(stream) && stream != 2 && invalidate_all(&mut state) {
+        state.violate(format!("{call}: the null stream is used during a capture"));
+        return Err(code::CAPTURE_UNSUPPORTED);
+    }
+    drop(state);
+    work();
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cuStreamBeginCapture_v2(stream: usize, _mode: c_uint) -> Code {
+    code_of(enter("cuStreamBeginCapture").and_then(|mut state| {
+        state.check_stream("cuStreamBeginCapture", stream)?;
+        let id = state.new_handle() as u64;
+        let Some(found) = state.streams.get_mut(&stream) else {
+            return Err(code::CAPTURE_UNSUPPORTED);
+        };
+        if found.capture.is_some() {
+            return Err(code::ILLEGAL_STATE);
+        }
+        found.capture = Some(Capture { id, work: Vec::new(), valid: true });
+        COUNTERS.capture_begin.add();
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> Code {
+    code_of(enter("cuStreamEndCapture").and_then(|mut state| {
+        state.check_stream("cuStreamEndCapture", stream)?;
+        let capture = state.streams.get_mut(&stream).and_then(|stream| stream.capture.take());
+        let Some(capture) = capture else { return Err(code::ILLEGAL_STATE) };
+        COUNTERS.capture_end.add();
+        let handle = if capture.valid { state.new_handle() } else { 0 };
+        // SAFETY: the caller passes a place for one handle.
+        unsafe { graph.write(handle) };
+        if !capture.valid {
+            return Err(code::CAPTURE_INVALIDATED);
+        }
+        state.graphs.insert(handle, capture.work);
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuStreamIsCapturing(stream: usize, status: *mut c_uint) -> Code {
+    code_of(enter("cuStreamIsCapturing").and_then(|mut state| {
+        state.check_stream("cuStreamIsCapturing", stream)?;
+        let capture = state.streams.get(&stream).and_then(|stream| stream.capture.as_ref());
+        let answer = match capture {
+            None => 0,
+            Some(capture) if capture.valid => 1,
+            Some(_) => 2,
+        };
+        // SAFETY: the caller passes a place for one enumerator.
+        unsafe { status.write(answer) };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuGraphInstantiateWithFlags(
+    executable: *mut usize,
+    graph: usize,
+    _flags: c_ulonglong,
+) -> Code {
+    code_of(enter("cuGraphInstantiate").and_then(|mut state| {
+        let Some(work) = state.graphs.get(&graph).cloned() else {
+            state.violate(format!("cuGraphInstantiate: graph {graph:#x} does not exist"));
+            return Err(code::INVALID_HANDLE);
+        };
+        let handle = state.new_handle();
+        state.executables.insert(handle, work);
+        COUNTERS.graph_instantiate.add();
+        // SAFETY: the caller passes a place for one handle.
+        unsafe { executable.write(handle) };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> Code {
+    code_of(enter("cuGraphLaunch").and_then(|mut state| {
+        state.check_stream("cuGraphLaunch", stream)?;
+        let Some(work) = state.executables.get(&executable).cloned() else {
+            state.violate(format!("cuGraphLaunch: graph {executable:#x} does not exist"));
+            return Err(code::INVALID_HANDLE);
+        };
+        COUNTERS.graph_launch.add();
+        drop(state);
+        for piece in work {
+            piece();
+        }
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cuGraphUpload(_executable: usize, _stream: usize) -> Code {
+    code_of(enter("cuGraphUpload").map(|_| ()))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cuGraphExecDestroy(executable: usize) -> Code {
+    code_of(enter("cuGraphExecDestroy").and_then(|mut state| {
+        COUNTERS.graph_destroy.add();
+        state.executables.remove(&executable).map(|_| ()).ok_or(code::INVALID_HANDLE)
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cuGraphDestroy(graph: usize) -> Code {
+    code_of(
+        enter("cuGraphDestroy").and_then(|mut state| {
+            state.graphs.remove(&graph).map(|_| ()).ok_or(code::INVALID_HANDLE)
+        }),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuGraphGetNodes(
+    graph: usize,
+    _nodes: *mut c_void,
+    count: *mut usize,
+) -> Code {
+    code_of(enter("cuGraphGetNodes").and_then(|state| {
+        let work = state.graphs.get(&graph).ok_or(code::INVALID_HANDLE)?;
+        // SAFETY: the caller passes a place for one size.
+        unsafe { count.write(work.len()) };
+        Ok(())
+    }))
+}
