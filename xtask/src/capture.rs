@@ -2,13 +2,12 @@
 //!
 //! It owns the buffer; it reads nothing and searches nothing.
 
-use std::collections::VecDeque;
-
 /// The beginning and the end of a stream of any length.
 #[derive(Debug, Clone)]
 pub(crate) struct Capture {
     head: Vec<u8>,
-    tail: VecDeque<u8>,
+    /// The end: as many bytes as the limit says, or somewhat more before them.
+    tail: Vec<u8>,
     limits: CaptureLimits,
     total_bytes: u64,
 }
@@ -32,7 +31,7 @@ impl Default for CaptureLimits {
 impl Capture {
     /// An empty capture.
     pub(crate) fn new(limits: CaptureLimits) -> Capture {
-        Capture { head: Vec::new(), tail: VecDeque::new(), limits, total_bytes: 0 }
+        Capture { head: Vec::new(), tail: Vec::new(), limits, total_bytes: 0 }
     }
 
     /// Takes the next bytes of the stream.
@@ -41,15 +40,22 @@ impl Capture {
         let to_head = chunk.len().min(self.limits.head_bytes - self.head.len());
         self.head.extend_from_slice(&chunk[..to_head]);
         let rest = &chunk[to_head..];
-        let kept = &rest[rest.len().saturating_sub(self.limits.tail_bytes)..];
-        let excess = (self.tail.len() + kept.len()).saturating_sub(self.limits.tail_bytes);
-        self.tail.drain(..excess);
-        self.tail.extend(kept);
+        let limit = self.limits.tail_bytes;
+        self.tail.extend_from_slice(&rest[rest.len().saturating_sub(limit)..]);
+        // Moving the tail once in a while is cheaper than a ring that is filled byte by byte.
+        if self.tail.len() > 2 * limit {
+            self.tail.drain(..self.tail.len() - limit);
+        }
+    }
+
+    /// The bytes that are kept of the end.
+    fn tail(&self) -> &[u8] {
+        &self.tail[self.tail.len().saturating_sub(self.limits.tail_bytes)..]
     }
 
     /// Bytes that were left out between the beginning and the end.
     pub(crate) fn omitted_bytes(&self) -> u64 {
-        self.total_bytes - (self.head.len() + self.tail.len()) as u64
+        self.total_bytes - (self.head.len() + self.tail().len()) as u64
     }
 
     /// Bytes of the whole stream.
@@ -59,17 +65,17 @@ impl Capture {
 
     /// What was kept, as text; a line on its own says what was left out.
     pub(crate) fn text(&self) -> String {
-        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        let tail = self.tail();
         match self.omitted_bytes() {
             0 => {
                 let mut bytes = self.head.clone();
-                bytes.extend_from_slice(&tail);
+                bytes.extend_from_slice(tail);
                 String::from_utf8_lossy(&bytes).into_owned()
             }
             omitted => format!(
                 "{}\n[{omitted} bytes left out]\n{}",
                 String::from_utf8_lossy(&self.head),
-                String::from_utf8_lossy(&tail)
+                String::from_utf8_lossy(tail)
             ),
         }
     }
@@ -137,7 +143,7 @@ mod tests {
             let head = &bytes[..bytes.len().min(4)];
             let tail = &bytes[head.len().max(bytes.len().saturating_sub(3))..];
             prop_assert_eq!(&capture.head, head);
-            prop_assert_eq!(capture.tail.iter().copied().collect::<Vec<_>>(), tail);
+            prop_assert_eq!(capture.tail(), tail);
             prop_assert_eq!(capture.total_bytes(), bytes.len() as u64);
         }
     }

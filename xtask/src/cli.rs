@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;
+pub(crate) mod scenarios;
 pub(crate) mod scripted_runner;
 pub(crate) mod sweep;
 pub(crate) mod verify_lock;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Ci(ci::Args),
     Model(model::Args),
     OomRecord(oom_record::Args),
+    Scenarios(scenarios::Args),
     #[command(hide = true)]
     ScriptedRunner(scripted_runner::Args),
     Sweep(Box<sweep::Args>),

@@ -3,5 +3,6 @@
 pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;
+pub(crate) mod scenarios;
 pub(crate) mod sweep;
 pub(crate) mod verify_lock;

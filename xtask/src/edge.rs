@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub(crate) mod cell;
+pub(crate) mod checkout;
 pub(crate) mod clock;
 pub(crate) mod env;
 pub(crate) mod family_repo;

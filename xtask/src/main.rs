@@ -72,6 +72,7 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
         cli::Command::Model(args) => cmd::model::run(&root, &args),
         cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),
+        cli::Command::Scenarios(args) => cmd::scenarios::run(&root, &args),
         cli::Command::Sweep(args) => cmd::sweep::run(&root, &args),
         cli::Command::ScriptedRunner(_) | cli::Command::VerifyLock(_) => {
             unreachable!("handled by main")

@@ -34,6 +34,11 @@ const STEPS: &[Step] = &[
     },
     Step { name: "test", cargo_args: &["test", "--locked", "--workspace"], env: &[] },
     Step {
+        name: "scenarios",
+        cargo_args: &["run", "--quiet", "--locked", "--package", "xtask", "--", "scenarios"],
+        env: &[],
+    },
+    Step {
         name: "doc",
         cargo_args: &["doc", "--locked", "--workspace", "--no-deps", "--document-private-items"],
         env: &[("RUSTDOCFLAGS", "--deny warnings")],

@@ -221,6 +221,7 @@ struct Stream {
     pipe: Option<std::fs::File>,
     capture: Capture,
     search: PatternSearch,
+    buffer: Vec<u8>,
 }
 
 impl Stream {
@@ -229,6 +230,7 @@ impl Stream {
             pipe: Some(pipe.into()),
             capture: Capture::new(limits),
             search: PatternSearch::default(),
+            buffer: vec![0; READ_BYTES],
         }
     }
 
@@ -239,12 +241,11 @@ impl Stream {
     /// Takes what one read gives: called only when the pipe is readable, so it does not block.
     fn read(&mut self) {
         let Some(pipe) = &mut self.pipe else { return };
-        let mut buffer = [0; READ_BYTES];
-        match pipe.read(&mut buffer) {
+        match pipe.read(&mut self.buffer) {
             Ok(0) => self.pipe = None,
             Ok(count) => {
-                self.capture.feed(&buffer[..count]);
-                self.search.feed(&buffer[..count]);
+                self.capture.feed(&self.buffer[..count]);
+                self.search.feed(&self.buffer[..count]);
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) => self.pipe = None,

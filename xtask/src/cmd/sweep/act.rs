@@ -12,6 +12,7 @@ use crate::admission::Admission;
 use crate::classify::{Classification, ExitKind};
 use crate::cli::sweep::Args;
 use crate::csv_row::{Row, parse_csv, render_header, render_row};
+use crate::diagnostic::HintExt as _;
 use crate::edge::cell::{CellOutcome, report_path, run_cell};
 use crate::edge::interrupt::Interrupt;
 use crate::edge::progress::Progress;
@@ -79,19 +80,27 @@ pub(super) fn run(
         output,
     };
     sweep.progress.log(&format!("sweep: writing `{}`", sweep.shown_path()));
-    sweep.take_up_earlier()?;
-    let grid = sweep.prepared.grid.clone();
-    let mut step = Step::Next;
-    for cell in grid.cells() {
-        step = sweep.do_cell(cell)?;
-        if step == Step::Stop {
-            break;
-        }
-    }
+    let step = sweep.do_cells().hint(format!(
+        "what is finished is on disk; when the cause is gone, go on with `cargo xtask sweep --resume \
+         {}`",
+        sweep.shown_path()
+    ))?;
     sweep.finish(step, args)
 }
 
 impl Sweep<'_> {
+    /// Everything that is left to do, in order.
+    fn do_cells(&mut self) -> anyhow::Result<Step> {
+        self.take_up_earlier()?;
+        let grid = self.prepared.grid.clone();
+        for cell in grid.cells() {
+            if self.do_cell(cell)? == Step::Stop {
+                return Ok(Step::Stop);
+            }
+        }
+        Ok(Step::Next)
+    }
+
     /// Knows again what the journal of a resumed sweep knew.
     fn take_up_earlier(&mut self) -> anyhow::Result<()> {
         let ends: Vec<CellEnd> = self.output.earlier.cell_ends().cloned().collect();
