@@ -4,3 +4,9 @@
 //! feature; the decode path is built on candle's public operations.
 
 pub mod alloc;
+#[cfg(feature = "decode")]
+pub mod decode;
+#[cfg(feature = "decode")]
+pub mod model;
+#[cfg(feature = "decode")]
+pub mod runner;

@@ -1,0 +1,24 @@
+//! How fast the machine reads memory.
+
+use std::time::Instant;
+
+/// More than any cache holds, for all threads together.
+const BYTES: usize = 1 << 30;
+
+/// Bytes per second that `threads` threads read together, the best of five passes.
+pub(crate) fn measure(threads: usize) -> f64 {
+    let words = vec![1u64; BYTES / size_of::<u64>()];
+    let share = words.len() / threads;
+    let mut best = 0f64;
+    for _ in 0..5 {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for part in words.chunks_exact(share) {
+                scope.spawn(move || std::hint::black_box(part.iter().sum::<u64>()));
+            }
+        });
+        best =
+            best.max((share * threads * size_of::<u64>()) as f64 / start.elapsed().as_secs_f64());
+    }
+    best
+}

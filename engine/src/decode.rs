@@ -1,0 +1,188 @@
+//! Prefill and the decode loop, top down: one sequence, greedy, timed by itself.
+//!
+//! The loop tells a [`StepObserver`] what it is about to do and has done, and knows nothing of what
+//! observers do with it. Nothing here prints or reads the environment.
+
+use std::time::{Duration, Instant};
+
+use candle_core::{Result, Tensor, bail};
+
+use crate::model::{KvCache, Logits, Transformer};
+
+/// What a pass is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Its numbers are discarded.
+    WarmUp,
+    /// Its numbers are the result.
+    Measured,
+}
+
+/// Is told of every step of a pass, outside of the measured times.
+pub trait StepObserver {
+    /// A pass begins.
+    fn before_pass(&mut self, _pass: Pass) {}
+
+    /// A forward of `seq_len` tokens follows: 1 in decode, anything else in prefill.
+    fn before_forward(&mut self, _seq_len: usize) {}
+
+    /// Decode step number `step` of this pass, from 0, is done.
+    fn after_decode_step(&mut self, _step: usize) {}
+}
+
+/// Observes nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoObserver;
+
+impl StepObserver for NoObserver {}
+
+/// What to generate.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The prompt; not empty.
+    pub prompt: &'a [u32],
+    /// Tokens to generate at most, the one that prefill yields included; not 0.
+    pub max_tokens: usize,
+    /// Tokens that a prefill forward takes at most; not 0.
+    pub prefill_chunk: usize,
+    /// Tokens after which generation ends; the token itself is kept.
+    pub stop: &'a [u32],
+}
+
+/// What was generated, and how long it took.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Generated {
+    /// The tokens, the one that prefill yields first.
+    pub tokens: Vec<u32>,
+    /// From the first prompt token to the first generated one.
+    pub prefill: Duration,
+    /// Each decode step: one forward and the choice of its token.
+    pub steps: Vec<Duration>,
+}
+
+/// Runs one pass: prefill in chunks, then decode steps until `max_tokens` or a stop token.
+///
+/// The cache is cleared first and must have room for the prompt and all but one generated token.
+///
+/// # Errors
+/// An impossible request; those of the device.
+pub fn generate(
+    model: &Transformer,
+    cache: &mut KvCache,
+    request: &Request,
+    pass: Pass,
+    observer: &mut dyn StepObserver,
+) -> Result<Generated> {
+    if request.max_tokens == 0 || request.prefill_chunk == 0 {
+        bail!("the number of tokens and the prefill chunk must be positive");
+    }
+    observer.before_pass(pass);
+    cache.clear();
+    let (first, prefill) = prefill(model, cache, request, observer)?;
+    let mut generated = Generated { tokens: vec![first], prefill, steps: Vec::new() };
+    generated.steps.reserve(request.max_tokens);
+    let mut last = first;
+    while generated.tokens.len() < request.max_tokens && !request.stop.contains(&last) {
+        observer.before_forward(1);
+        let start = Instant::now();
+        let logits = model.forward(&[last], cache, Logits::Last)?;
+        last = choose(logits)?;
+        generated.steps.push(start.elapsed());
+        generated.tokens.push(last);
+        observer.after_decode_step(generated.steps.len() - 1);
+    }
+    Ok(generated)
+}
+
+/// Runs the prompt in chunks and chooses the first token from the logits of the last one. The time
+/// is that of the forwards; observers run between them.
+fn prefill(
+    model: &Transformer,
+    cache: &mut KvCache,
+    request: &Request,
+    observer: &mut dyn StepObserver,
+) -> Result<(u32, Duration)> {
+    let mut time = Duration::ZERO;
+    let mut chunks = request.prompt.chunks(request.prefill_chunk).peekable();
+    while let Some(chunk) = chunks.next() {
+        observer.before_forward(chunk.len());
+        let start = Instant::now();
+        if chunks.peek().is_some() {
+            model.forward(chunk, cache, Logits::Skip)?;
+            model.device().synchronize()?;
+            time += start.elapsed();
+        } else {
+            let first = choose(model.forward(chunk, cache, Logits::Last)?)?;
+            return Ok((first, time + start.elapsed()));
+        }
+    }
+    bail!("the prompt is empty");
+}
+
+/// The token with the largest logit, the first of equals.
+fn choose(logits: Option<Tensor>) -> Result<u32> {
+    let Some(logits) = logits else {
+        bail!("the forward computed no logits");
+    };
+    let logits = logits.to_vec1::<f32>()?;
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, &logit) in logits.iter().enumerate() {
+        if logit > best.1 {
+            best = (token, logit);
+        } else if logit.is_nan() {
+            bail!("the logit of token {token} is not a number");
+        }
+    }
+    Ok(best.0 as u32)
+}
+
+/// How many tokens fit a context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lengths {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens to generate at most.
+    pub max_tokens: usize,
+    /// What was capped, in words.
+    pub warning: Option<String>,
+}
+
+/// Caps a prompt and the tokens to generate at the model's context; the prompt gives way first.
+pub fn plan_lengths(prompt: usize, max_tokens: usize, context: usize) -> Lengths {
+    if prompt + max_tokens <= context {
+        return Lengths { prompt, max_tokens, warning: None };
+    }
+    let capped_prompt = prompt.min(context.saturating_sub(max_tokens).max(1));
+    let capped_max = max_tokens.min(context.saturating_sub(capped_prompt).max(1));
+    let warning = format!(
+        "the model's context is {context} tokens: the prompt is capped at {capped_prompt} of \
+         {prompt} tokens, the output at {capped_max} of {max_tokens}"
+    );
+    Lengths { prompt: capped_prompt, max_tokens: capped_max, warning: Some(warning) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prompt_gives_way_to_the_context_first() {
+        let lengths = plan_lengths(500, 12, 512);
+        assert_eq!(lengths, Lengths { prompt: 500, max_tokens: 12, warning: None });
+        let lengths = plan_lengths(600, 12, 512);
+        assert_eq!((lengths.prompt, lengths.max_tokens), (500, 12));
+        assert!(lengths.warning.unwrap().contains("500 of 600"));
+        let lengths = plan_lengths(4, 600, 512);
+        assert_eq!((lengths.prompt, lengths.max_tokens), (1, 511));
+        let lengths = plan_lengths(4, 4, 1);
+        assert_eq!((lengths.prompt, lengths.max_tokens), (1, 1));
+    }
+
+    #[test]
+    fn the_first_of_equal_logits_is_chosen_and_nan_is_refused() {
+        let logits = |values: &[f32]| Tensor::new(values, &candle_core::Device::Cpu).unwrap();
+        assert_eq!(choose(Some(logits(&[0.5, 2.0, 2.0, -1.0]))).unwrap(), 1);
+        let error = choose(Some(logits(&[0.5, f32::NAN]))).unwrap_err().to_string();
+        assert!(error.starts_with("the logit of token 1 is not a number"), "{error}");
+    }
+}

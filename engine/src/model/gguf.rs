@@ -1,0 +1,116 @@
+//! GGUF files: the header, checked against the file's length before anything is allocated by it.
+//!
+//! Reads versions 2 and 3, little-endian. Every error names the offset, the tensor or the key.
+//! Nothing here interprets the metadata beyond their types (that is [`super::config`]'s part) or
+//! touches a device.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Seek, SeekFrom};
+use std::path::Path;
+
+pub use error::GgufError;
+pub use tensor_type::{SUPPORTED_TYPES, tensor_type_from_id, tensor_type_id, tensor_type_name};
+pub use value::{Array, Value};
+pub use write::{Blocks, TensorPlan, write_gguf};
+
+mod error;
+mod parse;
+mod tensor_type;
+mod value;
+mod write;
+
+use candle_core::quantized::GgmlDType;
+
+/// The four bytes that a GGUF file starts with.
+pub const MAGIC: [u8; 4] = *b"GGUF";
+
+/// Alignment of tensor data where `general.alignment` says nothing.
+pub const DEFAULT_ALIGNMENT: u64 = 32;
+
+/// The header of a GGUF file. All offsets and sizes have been checked against the file's length.
+#[derive(Debug, Clone)]
+pub struct Gguf {
+    /// Format version, 2 or 3.
+    pub version: u32,
+    /// Metadata by key.
+    pub metadata: BTreeMap<String, Value>,
+    /// Tensors by name.
+    pub tensors: BTreeMap<String, TensorInfo>,
+    /// Length of the whole file in bytes.
+    pub file_bytes: u64,
+}
+
+/// Where one tensor lies in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Element type.
+    pub dtype: GgmlDType,
+    /// Dimensions, outermost first (the file has them the other way round).
+    pub dims: Vec<usize>,
+    /// Offset of the first byte from the start of the file.
+    pub offset: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+impl TensorInfo {
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        self.dims.iter().map(|&d| d as u64).product()
+    }
+}
+
+impl Gguf {
+    /// Parses a header from `reader`, which must stand at the start of a file of `file_bytes`.
+    ///
+    /// # Errors
+    /// What is wrong, with the offset at which it was found: truncation, an unknown version, value
+    /// type or tensor type, sizes that do not fit the file, overlapping tensors.
+    pub fn parse(reader: impl std::io::Read, file_bytes: u64) -> Result<Self, GgufError> {
+        parse::parse(reader, file_bytes)
+    }
+
+    /// Opens a file and parses its header; the file is returned for reading tensor data.
+    ///
+    /// # Errors
+    /// As [`Gguf::parse`], or when the file cannot be opened.
+    pub fn read(path: &Path) -> Result<(Self, File), GgufError> {
+        let mut file = File::open(path)?;
+        let file_bytes = file.metadata()?.len();
+        let gguf = Self::parse(BufReader::with_capacity(1 << 16, &file), file_bytes)?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok((gguf, file))
+    }
+
+    /// The tensor of that name.
+    ///
+    /// # Errors
+    /// [`GgufError::MissingTensor`].
+    pub fn tensor(&self, name: &str) -> Result<&TensorInfo, GgufError> {
+        self.tensors.get(name).ok_or_else(|| GgufError::MissingTensor { name: name.to_owned() })
+    }
+
+    /// Bytes of all tensors together.
+    pub fn weight_bytes(&self) -> u64 {
+        self.tensors.values().map(|t| t.bytes).sum()
+    }
+
+    /// Elements of all tensors together.
+    pub fn parameters(&self) -> u64 {
+        self.tensors.values().map(TensorInfo::elements).sum()
+    }
+
+    /// The type that most weight bytes have.
+    pub fn main_type(&self) -> Option<GgmlDType> {
+        let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+        for tensor in self.tensors.values() {
+            *bytes.entry(tensor_type_id(tensor.dtype)).or_default() += tensor.bytes;
+        }
+        let id = bytes.into_iter().max_by_key(|&(_, bytes)| bytes)?.0;
+        tensor_type_from_id(id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! What can be wrong with a GGUF file.
+
+use super::tensor_type::SUPPORTED_TYPES;
+
+/// What is wrong with a GGUF file, and where.
+#[derive(Debug, thiserror::Error)]
+pub enum GgufError {
+    /// The file could not be read.
+    #[error("cannot read the file")]
+    Io(#[from] std::io::Error),
+    /// The first bytes are not GGUF's.
+    #[error("not a GGUF file: it starts with {found:02x?}, not with \"GGUF\" (offset 0)")]
+    Magic {
+        /// The bytes found.
+        found: [u8; 4],
+    },
+    /// A version that is not read.
+    #[error("GGUF version {version} is not supported, only 2 and 3 (offset 4)")]
+    Version {
+        /// The version found.
+        version: u32,
+    },
+    /// The file ends too early.
+    #[error(
+        "the file is truncated or corrupt: {what} at offset {offset} needs {needed} bytes, \
+         the file has {remaining} left"
+    )]
+    Truncated {
+        /// What was being read.
+        what: String,
+        /// Offset at which it starts.
+        offset: u64,
+        /// Bytes that it needs at least.
+        needed: u64,
+        /// Bytes from there to the end of the file.
+        remaining: u64,
+    },
+    /// A value that cannot be right.
+    #[error("the file is corrupt: {what} (offset {offset})")]
+    Corrupt {
+        /// What is wrong.
+        what: String,
+        /// Offset at which it was found.
+        offset: u64,
+    },
+    /// A tensor of a type that is not read.
+    #[error(
+        "tensor `{name}` has type {id}, which is not supported (offset {offset}); supported: {}",
+        SUPPORTED_TYPES.map(|(_, name, _)| name).join(", ")
+    )]
+    TensorType {
+        /// The tensor.
+        name: String,
+        /// The type's number.
+        id: u32,
+        /// Offset of the number.
+        offset: u64,
+    },
+    /// A tensor that the architecture needs.
+    #[error("tensor `{name}` is missing")]
+    MissingTensor {
+        /// The tensor.
+        name: String,
+    },
+    /// A key that the architecture needs.
+    #[error("metadata key `{key}` is missing")]
+    MissingKey {
+        /// The key.
+        key: String,
+    },
+    /// A key whose value has the wrong type or an impossible value.
+    #[error("metadata key `{key}`: {what}")]
+    BadKey {
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}

@@ -1,0 +1,189 @@
+//! The runner behind `decode-bench`: one cell, measured in this process.
+//!
+//! Arguments in, profile lines on stdout and a cell report out. The times come from
+//! [`crate::decode`]; nothing here is between two of its clock readings.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use candle_core::Device;
+use cell_report::{
+    CellReport, DeviceInfo, EngineInfo, Memory, ModelInfo, OutputInfo, PromptInfo, SCHEMA,
+    Settings, Timing,
+};
+
+use crate::decode::{Generated, NoObserver, Pass, Request, StepObserver, generate, plan_lengths};
+use crate::model::gguf::{Gguf, tensor_type_name};
+use crate::model::source::find_model;
+use crate::model::tokenizer::TextCodec;
+use crate::model::{ModelConfig, Transformer};
+
+pub use args::{Args, DeviceKind};
+pub use threads::init_threads;
+pub use windows::WindowObserver;
+
+mod args;
+mod host;
+mod profile;
+mod prompt;
+mod report_file;
+pub mod term;
+mod threads;
+mod windows;
+
+/// Measures one cell: loads, warms up, measures, prints the profile lines, writes the report.
+///
+/// `observer` is told of every forward, of the warm-up too; `complete` may fill in what only the
+/// caller knows before the report is written.
+///
+/// # Errors
+/// Whatever keeps the cell from being measured, with its cause.
+pub fn run(
+    args: &Args,
+    threads: &threads::Threads,
+    observer: &mut dyn StepObserver,
+    complete: &mut dyn FnMut(&mut CellReport),
+) -> anyhow::Result<()> {
+    let device = match args.device {
+        DeviceKind::Cpu => Device::Cpu,
+    };
+    let start = Instant::now();
+    let source = find_model(&args.model)?;
+    let shown = source.gguf.display().to_string();
+    let (gguf, _) =
+        Gguf::read(&source.gguf).with_context(|| format!("cannot load the model `{shown}`"))?;
+    let mut model = Transformer::load(&gguf, &source.gguf, &device)
+        .with_context(|| format!("cannot load the model `{shown}`"))?;
+    let codec = TextCodec::read(&gguf, &source.gguf)
+        .with_context(|| format!("cannot load the model `{shown}`"))?;
+    let load = start.elapsed();
+
+    let wanted = prompt::plan(args, codec.as_ref(), model.config())?;
+    let lengths = plan_lengths(wanted.ids.len(), args.max_tokens.get(), model.config().context);
+    if let Some(warning) = &lengths.warning {
+        term::log(&format!("warning: {warning}"));
+    }
+    let ids = &wanted.ids[..lengths.prompt];
+    let mut cache = model.new_cache(lengths.prompt + lengths.max_tokens)?;
+    if args.warmup_tokens > 0 {
+        // One chunk of the prompt touches every weight and kernel; more would only take time.
+        let chunk = ids.len().min(args.prefill_chunk.get());
+        let request = Request {
+            prompt: &ids[..chunk],
+            max_tokens: args.warmup_tokens.min(lengths.max_tokens),
+            prefill_chunk: args.prefill_chunk.get(),
+            stop: &[],
+        };
+        generate(&model, &mut cache, &request, Pass::WarmUp, observer)
+            .context("the warm-up pass failed")?;
+    }
+    let request = Request {
+        prompt: ids,
+        max_tokens: lengths.max_tokens,
+        prefill_chunk: args.prefill_chunk.get(),
+        stop: &wanted.stop,
+    };
+    let mut windows = WindowObserver::new(observer);
+    let generated = generate(&model, &mut cache, &request, Pass::Measured, &mut windows)
+        .context("the measured pass failed")?;
+    let windows = windows.finish();
+
+    if args.show_text {
+        let text = match &codec {
+            Some(codec) => serde_json::to_string(&codec.decode(&generated.tokens)?)?,
+            None => format!("{:?}", generated.tokens),
+        };
+        term::data(&format!("Text: {text}"));
+    }
+    term::data(&profile::render(ids.len(), &generated));
+    let Some(path) = &args.report else { return Ok(()) };
+    let mut report = CellReport {
+        schema: SCHEMA,
+        engine: engine_info(),
+        model: model_info(&args.model, &source.name, &gguf, model.config()),
+        device: DeviceInfo {
+            backend: Some("cpu".to_owned()),
+            name: host::chip_name(),
+            total_memory_bytes: host::total_memory_bytes(),
+        },
+        settings: Settings {
+            allocator: None,
+            threads: Some(threads.count as u64),
+            prefill_chunk: Some(args.prefill_chunk.get() as u64),
+            warmup_tokens: Some(args.warmup_tokens as u64),
+            max_tokens: Some(lengths.max_tokens as u64),
+        },
+        environment: threads.environment.clone(),
+        prompt: PromptInfo {
+            target_tokens: Some(wanted.target as u64),
+            tokens: Some(ids.len() as u64),
+            token_hash: Some(prompt::token_hash(ids)),
+        },
+        timing: timing(load, &generated),
+        output: OutputInfo {
+            tokens: Some(generated.tokens.len() as u64),
+            token_hash: Some(prompt::token_hash(&generated.tokens)),
+            token_ids: generated.tokens.clone(),
+        },
+        memory: Memory { windows, rss_peak_bytes: host::rss_peak_bytes(), ..Memory::default() },
+        allocator: None,
+    };
+    complete(&mut report);
+    report_file::write(path, &report)
+        .with_context(|| format!("cannot write the report `{}`", path.display()))
+}
+
+/// Runs without an observer of its own; see [`run`].
+///
+/// # Errors
+/// As [`run`].
+pub fn run_plain(args: &Args, threads: &threads::Threads) -> anyhow::Result<()> {
+    run(args, threads, &mut NoObserver, &mut |_| {})
+}
+
+fn engine_info() -> EngineInfo {
+    let features = [("decode", cfg!(feature = "decode"))];
+    EngineInfo {
+        name: Some("decode-bench".to_owned()),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        commit: option_env!("ARC_BUILD_COMMIT").map(str::to_owned),
+        features: features.iter().filter(|f| f.1).map(|f| f.0.to_owned()).collect(),
+        build_type: Some(if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned()),
+    }
+}
+
+fn model_info(path: &Path, name: &str, gguf: &Gguf, config: &ModelConfig) -> ModelInfo {
+    let weight_bytes = gguf.weight_bytes();
+    // A decode step reads one row of the embeddings, and all of them only where they are the
+    // output matrix too.
+    let embeddings = gguf.tensors.get("token_embd.weight").map_or(0, |info| info.bytes);
+    let tied = !gguf.tensors.contains_key("output.weight");
+    let read = if tied {
+        weight_bytes
+    } else {
+        weight_bytes - embeddings + embeddings / config.vocab as u64
+    };
+    ModelInfo {
+        name: Some(config.name.clone().unwrap_or_else(|| name.to_owned())),
+        path: Some(path.display().to_string()),
+        architecture: Some(config.architecture.name().to_owned()),
+        quantization: gguf.main_type().map(|dtype| tensor_type_name(dtype).to_owned()),
+        parameters: Some(gguf.parameters()),
+        weight_bytes: Some(weight_bytes),
+        weight_bytes_per_token: Some(read),
+        context_length: Some(config.context as u64),
+    }
+}
+
+fn timing(load: std::time::Duration, generated: &Generated) -> Timing {
+    let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1e3;
+    let steps: Vec<f64> = generated.steps.iter().map(|&step| ms(step)).collect();
+    Timing {
+        load_ms: Some(ms(load)),
+        prefill_ms: Some(ms(generated.prefill)),
+        // Without a decode step there is nothing that took no time.
+        decode_ms: (!steps.is_empty()).then(|| steps.iter().sum()),
+        decode_step_ms: steps,
+    }
+}

@@ -1,0 +1,88 @@
+//! The command line of `decode-bench`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// Measure one cell: prefill a prompt and decode greedily, in this process, and time both.
+///
+/// The model is a synthetic description (`bench-configs/models/NAME.toml`, whose GGUF is generated
+/// on first use), a `.gguf` file, or a folder that holds one. A warm-up pass runs first and is
+/// discarded. The same model, prompt and thread count always give the same tokens.
+///
+/// stdout gets four profile lines, `Decode:` counting the steps after the token that prefill
+/// yields; `--report` gets everything, per step, as one JSON object. If memory runs out, the
+/// process ends with the allocator's text on stderr and a non-zero status.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(name = "decode-bench", version)]
+#[command(after_help = "\
+Examples:
+  decode-bench -m bench-configs/models/tiny.toml --prompt-tokens 512 -n 32 --report cell.json
+  decode-bench -m models/smollm2-135m --chat -p \"What is the capital of France?\" -n 64 --show-text
+
+Environment: CANDLE_NUM_THREADS and RAYON_NUM_THREADS give the thread count where --threads does \
+not.")]
+pub struct Args {
+    /// Synthetic description (.toml), GGUF file, or folder with one GGUF file.
+    #[arg(short, long, value_name = "PATH")]
+    pub model: PathBuf,
+    /// Prompt text; needs a tokenizer. Decoding ends at the model's stop tokens.
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_tokens")]
+    pub prompt: Option<String>,
+    /// Put the prompt text into the model's chat template.
+    #[arg(long, requires = "prompt")]
+    pub chat: bool,
+    /// Prompt of exactly N tokens of a fixed text, repeated and truncated; decoding ends only after
+    /// --max-tokens. This is the default, with 512 tokens.
+    #[arg(long, value_name = "N")]
+    pub prompt_tokens: Option<NonZeroUsize>,
+    /// Tokens to generate at most, the one that prefill yields included.
+    #[arg(short = 'n', long, value_name = "N", default_value = "32")]
+    pub max_tokens: NonZeroUsize,
+    /// Tokens to generate in the discarded pass before; 0 leaves that pass out.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub warmup_tokens: usize,
+    /// Tokens that a prefill forward takes at most; bounds the memory of attention.
+    #[arg(long, value_name = "N", default_value = "512")]
+    pub prefill_chunk: NonZeroUsize,
+    /// Compute threads; without it, the environment's, else one for each core.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Where to compute.
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub device: DeviceKind,
+    /// Write the cell report, one JSON object, to this file.
+    #[arg(long, value_name = "PATH")]
+    pub report: Option<PathBuf>,
+    /// Print the generated text, as one JSON string, before the profile lines.
+    #[arg(long)]
+    pub show_text: bool,
+}
+
+/// Where to compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum DeviceKind {
+    /// The processor.
+    Cpu,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory as _, Parser as _};
+
+    #[test]
+    fn the_definition_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_prompt_is_text_or_a_number_of_tokens() {
+        let parse = |args: &[&str]| {
+            Args::try_parse_from(["decode-bench", "-m", "x"].iter().chain(args).copied())
+        };
+        assert_eq!(parse(&["--prompt-tokens", "7"]).unwrap().prompt_tokens.unwrap().get(), 7);
+        assert!(parse(&["-p", "hi", "--prompt-tokens", "7"]).is_err());
+        assert!(parse(&["--chat"]).is_err());
+        assert!(parse(&["-n", "0"]).is_err());
+    }
+}

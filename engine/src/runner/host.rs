@@ -1,0 +1,123 @@
+//! What the operating system says about this machine and this process; `None` where it does not.
+
+#[cfg(target_os = "linux")]
+pub(super) use linux::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
+#[cfg(target_os = "macos")]
+pub(super) use macos::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+pub(super) use other::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs;
+
+    pub(crate) fn chip_name() -> Option<String> {
+        let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    }
+
+    pub(crate) fn total_memory_bytes() -> Option<u64> {
+        read_kib("/proc/meminfo", "MemTotal:")
+    }
+
+    pub(crate) fn rss_bytes() -> Option<u64> {
+        read_kib("/proc/self/status", "VmRSS:")
+    }
+
+    /// The high-water mark of this program's own memory. `getrusage` would not do: it carries over
+    /// the peak of the process that forked this one.
+    pub(crate) fn rss_peak_bytes() -> Option<u64> {
+        read_kib("/proc/self/status", "VmHWM:")
+    }
+
+    fn read_kib(path: &str, key: &str) -> Option<u64> {
+        parse_kib(&fs::read_to_string(path).ok()?, key)
+    }
+
+    fn parse_kib(text: &str, key: &str) -> Option<u64> {
+        let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+        let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn kib_lines_are_found_by_key() {
+            let text = "VmPeak:\t  9 kB\nVmHWM:\t   12 kB\n";
+            assert_eq!(parse_kib(text, "VmHWM:"), Some(12 * 1024));
+            assert_eq!(parse_kib(text, "VmRSS:"), None);
+        }
+
+        #[test]
+        fn this_process_has_a_resident_set_below_its_peak() {
+            let (now, peak) = (rss_bytes().unwrap(), rss_peak_bytes().unwrap());
+            assert!(now > 0 && peak >= 1 << 20);
+        }
+    }
+}
+
+#[cfg(target_os = "macos")]
+mod macos {
+    pub(crate) fn chip_name() -> Option<String> {
+        let mut buffer = [0u8; 256];
+        let size = read_sysctl(c"machdep.cpu.brand_string", &mut buffer)?;
+        let text = buffer[..size].split(|&byte| byte == 0).next()?;
+        Some(String::from_utf8_lossy(text).trim().to_owned())
+    }
+
+    pub(crate) fn total_memory_bytes() -> Option<u64> {
+        let mut buffer = [0u8; 8];
+        let size = read_sysctl(c"hw.memsize", &mut buffer)?;
+        (size == 8).then(|| u64::from_ne_bytes(buffer))
+    }
+
+    pub(crate) fn rss_bytes() -> Option<u64> {
+        None
+    }
+
+    pub(crate) fn rss_peak_bytes() -> Option<u64> {
+        // SAFETY: an all-zero `rusage` is a valid one.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is a valid place to write a `rusage` to.
+        let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+        (status == 0).then_some(usage.ru_maxrss as u64)
+    }
+
+    fn read_sysctl(name: &std::ffi::CStr, buffer: &mut [u8]) -> Option<usize> {
+        let mut size = buffer.len();
+        // SAFETY: the name ends in 0, and the buffer has `size` bytes to write to.
+        let status = unsafe {
+            libc::sysctlbyname(
+                name.as_ptr(),
+                buffer.as_mut_ptr().cast(),
+                &mut size,
+                std::ptr::null_mut(),
+                0,
+            )
+        };
+        (status == 0).then_some(size)
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+mod other {
+    pub(crate) fn chip_name() -> Option<String> {
+        None
+    }
+
+    pub(crate) fn total_memory_bytes() -> Option<u64> {
+        None
+    }
+
+    pub(crate) fn rss_bytes() -> Option<u64> {
+        None
+    }
+
+    pub(crate) fn rss_peak_bytes() -> Option<u64> {
+        None
+    }
+}

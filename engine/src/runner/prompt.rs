@@ -1,0 +1,105 @@
+//! The prompt: a text of the user's, or exactly N tokens of a fixed one.
+
+use anyhow::Context as _;
+use sha2::{Digest as _, Sha256};
+
+use super::Args;
+use crate::model::ModelConfig;
+use crate::model::chat::render_question;
+use crate::model::tokenizer::TextCodec;
+
+/// The text that fixed prompts are cut from.
+const CORPUS: &str = include_str!("corpus.txt");
+
+/// Tokens of the fixed prompt where nothing was asked for.
+const DEFAULT_TOKENS: usize = 512;
+
+/// A prompt and what ends its answer.
+pub(super) struct Prompt {
+    pub(super) ids: Vec<u32>,
+    /// Tokens that were asked for.
+    pub(super) target: usize,
+    /// Stop tokens: none for a fixed prompt, so that every run decodes as many tokens.
+    pub(super) stop: Vec<u32>,
+}
+
+pub(super) fn plan(
+    args: &Args,
+    codec: Option<&TextCodec>,
+    config: &ModelConfig,
+) -> anyhow::Result<Prompt> {
+    if let Some(text) = &args.prompt {
+        let codec = codec.context(
+            "--prompt needs a tokenizer, and the model has none: use --prompt-tokens, or put a \
+             `tokenizer.json` beside the model",
+        )?;
+        let ids = if args.chat {
+            codec.encode_chat(&render_question(codec, text)?)?
+        } else {
+            codec.encode(text)?
+        };
+        anyhow::ensure!(!ids.is_empty(), "the prompt has no tokens");
+        return Ok(Prompt { target: ids.len(), ids, stop: codec.stop.clone() });
+    }
+    let target = args.prompt_tokens.map_or(DEFAULT_TOKENS, std::num::NonZeroUsize::get);
+    // No more than the context can hold is made, whatever was asked for.
+    let count = target.min(config.context);
+    let ids = match codec {
+        Some(codec) => {
+            let corpus = codec.encode(CORPUS)?;
+            anyhow::ensure!(!corpus.is_empty(), "the tokenizer makes no tokens of the fixed text");
+            repeat(&corpus, count)
+        }
+        None => synthetic_ids(config.vocab, count),
+    };
+    Ok(Prompt { ids, target, stop: Vec::new() })
+}
+
+fn repeat(corpus: &[u32], count: usize) -> Vec<u32> {
+    corpus.iter().copied().cycle().take(count).collect()
+}
+
+/// Ids for a model without a tokenizer: the same ones always, spread over the vocabulary.
+fn synthetic_ids(vocab: usize, count: usize) -> Vec<u32> {
+    // Multiplication by the golden ratio's fraction of 2⁶⁴ spreads successive numbers evenly.
+    let spread = |index: u64| (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    (0..count as u64).map(|index| (spread(index) % vocab as u64) as u32).collect()
+}
+
+/// Lower-case hex SHA-256 over the ids as little-endian `u32`s.
+pub(super) fn token_hash(ids: &[u32]) -> String {
+    let mut hasher = Sha256::new();
+    for id in ids {
+        hasher.update(id.to_le_bytes());
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_longer_than_the_corpus_repeats_it() {
+        assert_eq!(repeat(&[1, 2, 3], 7), [1, 2, 3, 1, 2, 3, 1]);
+        assert_eq!(repeat(&[1, 2, 3], 2), [1, 2]);
+    }
+
+    #[test]
+    fn synthetic_ids_are_within_the_vocabulary_and_vary() {
+        let ids = synthetic_ids(100, 1000);
+        assert!(ids.iter().all(|&id| id < 100));
+        let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert!(distinct.len() > 90);
+        assert_eq!(ids[..10], synthetic_ids(100, 10));
+    }
+
+    /// Computed with `printf '\1\0\0\0\0\1\0\0' | sha256sum`.
+    #[test]
+    fn the_hash_is_over_little_endian_ids() {
+        assert_eq!(
+            token_hash(&[1, 256]),
+            "242045e2f1bb37769b514f182fd91b3d215324cb57f187cced1e9c62921dbac3"
+        );
+    }
+}

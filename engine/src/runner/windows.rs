@@ -1,0 +1,77 @@
+//! Memory over windows of decode steps.
+
+use cell_report::MemoryWindow;
+
+use super::host;
+use crate::decode::{Pass, StepObserver};
+
+/// Decode steps of a window.
+const WINDOW_STEPS: u64 = 64;
+
+/// Notes the resident set at the end of each window of decode steps, and passes everything on.
+pub struct WindowObserver<'a> {
+    inner: &'a mut dyn StepObserver,
+    windows: Vec<MemoryWindow>,
+    steps: u64,
+}
+
+impl<'a> WindowObserver<'a> {
+    /// Observes a pass before `inner` does.
+    pub fn new(inner: &'a mut dyn StepObserver) -> Self {
+        Self { inner, windows: Vec::new(), steps: 0 }
+    }
+
+    /// The windows so far; the last one may be shorter.
+    pub fn finish(mut self) -> Vec<MemoryWindow> {
+        self.close();
+        self.windows
+    }
+
+    fn close(&mut self) {
+        if self.steps > 0 {
+            let first_step = self.windows.last().map_or(0, |last| last.first_step + last.steps);
+            self.windows.push(MemoryWindow {
+                first_step,
+                steps: self.steps,
+                rss_end_bytes: host::rss_bytes(),
+                ..MemoryWindow::default()
+            });
+        }
+        self.steps = 0;
+    }
+}
+
+impl StepObserver for WindowObserver<'_> {
+    fn before_pass(&mut self, pass: Pass) {
+        self.inner.before_pass(pass);
+    }
+
+    fn before_forward(&mut self, seq_len: usize) {
+        self.inner.before_forward(seq_len);
+    }
+
+    fn after_decode_step(&mut self, step: usize) {
+        self.inner.after_decode_step(step);
+        self.steps += 1;
+        if self.steps == WINDOW_STEPS {
+            self.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::NoObserver;
+
+    #[test]
+    fn windows_cover_all_steps_without_gaps() {
+        let mut inner = NoObserver;
+        let mut observer = WindowObserver::new(&mut inner);
+        for step in 0..130 {
+            observer.after_decode_step(step);
+        }
+        let windows: Vec<_> = observer.finish().iter().map(|w| (w.first_step, w.steps)).collect();
+        assert_eq!(windows, [(0, 64), (64, 64), (128, 2)]);
+    }
+}

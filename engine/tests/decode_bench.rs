@@ -1,0 +1,168 @@
+//! The runner as a user runs it: profile lines, report, determinism, caps, and running out of
+//! memory.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use cell_report::CellReport;
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn decode_bench(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_decode-bench"));
+    command.current_dir(workspace()).args(args).env_remove("RUST_BACKTRACE");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    decode_bench(args).output().unwrap()
+}
+
+/// Runs `tiny` with these arguments and reads its report.
+fn report(args: &[&str]) -> (CellReport, String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cell.json");
+    let mut all = vec!["-m", "bench-configs/models/tiny.toml", "--report", path.to_str().unwrap()];
+    all.extend(args);
+    let output = run(&all);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    assert!(output.status.success(), "{stdout}{stderr}");
+    (serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap(), stdout, stderr)
+}
+
+#[test]
+fn a_cell_prints_the_profile_lines_and_reports_what_it_did() {
+    let (report, stdout, stderr) =
+        report(&["--prompt-tokens", "70", "-n", "6", "--threads", "2", "--prefill-chunk", "32"]);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines[..2], ["Prompt tokens: 70", "Generated tokens: 6"]);
+    for (line, key) in lines[2..].iter().zip(["Prefill: ", "Decode: "]) {
+        let rest = line.strip_prefix(key).unwrap();
+        let (ms, rate) = rest.split_once(" ms (").unwrap();
+        assert!(ms.parse::<f64>().unwrap() > 0.0);
+        assert!(rate.strip_suffix(" tok/s)").unwrap().parse::<f64>().unwrap() > 0.0);
+    }
+    assert_eq!((lines.len(), stderr.as_str()), (4, ""));
+    assert_eq!(report.schema, cell_report::SCHEMA);
+    assert_eq!(report.model.architecture.as_deref(), Some("llama"));
+    assert_eq!(report.model.path.as_deref(), Some("bench-configs/models/tiny.toml"));
+    assert_eq!(report.model.name.as_deref(), Some("tiny"));
+    assert_eq!(report.model.quantization.as_deref(), Some("Q8_0"));
+    let parameters = report.model.parameters.unwrap();
+    assert!((9_000_000..12_000_000).contains(&parameters), "{parameters}");
+    assert!(report.model.weight_bytes_per_token < report.model.weight_bytes);
+    assert_eq!((report.prompt.target_tokens, report.prompt.tokens), (Some(70), Some(70)));
+    assert_eq!((report.settings.threads, report.settings.prefill_chunk), (Some(2), Some(32)));
+    assert_eq!(report.output.tokens, Some(6));
+    assert_eq!(report.output.token_ids.len(), 6);
+    assert_eq!(report.timing.decode_step_ms.len(), 5);
+    let sum: f64 = report.timing.decode_step_ms.iter().sum();
+    assert!((sum - report.timing.decode_ms.unwrap()).abs() < 1e-9);
+    let consulted: Vec<&str> = report.environment.iter().map(|e| e.name.as_str()).collect();
+    assert!(consulted.contains(&"RAYON_NUM_THREADS"), "{consulted:?}");
+    if cfg!(target_os = "linux") {
+        assert!(report.memory.rss_peak_bytes.unwrap() > report.model.weight_bytes.unwrap());
+        assert_eq!(report.memory.windows.len(), 1);
+    }
+}
+
+/// Neither the number of threads nor the prefill chunk nor the warm-up changes a token.
+#[test]
+fn the_same_prompt_gives_the_same_tokens() {
+    let first = report(&["--prompt-tokens", "90", "-n", "12"]).0;
+    for args in [
+        &["--threads", "1"] as &[&str],
+        &["--threads", "2"],
+        &["--threads", "3", "--warmup-tokens", "0"],
+        &["--prefill-chunk", "17"],
+    ] {
+        let mut all = vec!["--prompt-tokens", "90", "-n", "12"];
+        all.extend(args);
+        let again = report(&all).0;
+        assert_eq!(again.prompt.token_hash, first.prompt.token_hash);
+        assert_eq!(again.output.token_hash, first.output.token_hash, "{args:?}");
+    }
+    let other = report(&["--prompt-tokens", "91", "-n", "12"]).0;
+    assert_ne!(other.prompt.token_hash, first.prompt.token_hash);
+}
+
+#[test]
+fn a_prompt_beyond_the_context_is_capped_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("short.toml");
+    let tiny = std::fs::read_to_string(workspace().join("bench-configs/models/tiny.toml")).unwrap();
+    std::fs::write(&model, tiny.replace("context = 65536", "context = 64")).unwrap();
+    let report = dir.path().join("cell.json");
+    let output =
+        decode_bench(&["-m", model.to_str().unwrap(), "--prompt-tokens", "100", "-n", "8"])
+            .arg("--report")
+            .arg(&report)
+            .env("CARGO_TARGET_DIR", dir.path())
+            .output()
+            .unwrap();
+    assert!(output.status.success());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.starts_with("warning: the model's context is 64 tokens"), "{stderr}");
+    let report: CellReport = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    assert_eq!((report.prompt.target_tokens, report.prompt.tokens), (Some(100), Some(56)));
+    assert!(dir.path().join("synthetic").read_dir().unwrap().count() == 1);
+}
+
+#[test]
+fn what_cannot_be_measured_is_an_error_with_its_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let broken = dir.path().join("broken.gguf");
+    std::fs::write(&broken, b"GGUF\x03\0\0\0rest").unwrap();
+    for (model, expected) in [
+        ("no/such/model.gguf", "error: cannot find the model `no/such/model.gguf`"),
+        (broken.to_str().unwrap(), "error: cannot load the model"),
+        (dir.path().to_str().unwrap(), "error: cannot load the model"),
+    ] {
+        let output = run(&["-m", model]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr.starts_with(expected) && stderr.lines().count() == 1, "{stderr}");
+        assert!(output.stdout.is_empty());
+    }
+    let output = run(&["-m", "bench-configs/models/tiny.toml", "-p", "hello"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.starts_with("error: --prompt needs a tokenizer"), "{stderr}");
+}
+
+/// With its address space capped, a prompt that needs more ends the process with the allocator's
+/// text and an abort, not with a hang or an exit code of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn running_out_of_memory_aborts_with_the_allocators_text() {
+    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+
+    let args = ["-m", "bench-configs/models/tiny.toml", "--prompt-tokens", "60000", "-n", "2"];
+    let mut command = decode_bench(&args);
+    let limit = libc::rlimit { rlim_cur: 400 << 20, rlim_max: 400 << 20 };
+    let apply = move || {
+        // SAFETY: `limit` is a valid rlimit; the call is safe between fork and exec.
+        match unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: `apply` only makes a system call.
+    let output = unsafe { command.pre_exec(apply) }.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{stderr}");
+    assert!(stderr.contains("memory allocation of") && stderr.contains("bytes failed"), "{stderr}");
+}
+
+/// A prompt of 32,768 tokens stays under 2 GiB of resident memory: attention holds a few tiles, not
+/// a matrix of chunk × context, and never one of context².
+#[test]
+fn a_prompt_of_32768_tokens_stays_under_two_gibibytes() {
+    let (report, _, _) = report(&["--prompt-tokens", "32768", "-n", "4", "--warmup-tokens", "0"]);
+    assert_eq!(report.prompt.tokens, Some(32768));
+    if let Some(peak) = report.memory.rss_peak_bytes {
+        assert!(peak < 2 << 30, "{peak} bytes at the peak");
+    }
+}
