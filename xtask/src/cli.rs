@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;
+pub(crate) mod prereg;
 pub(crate) mod scenarios;
 pub(crate) mod scripted_runner;
 pub(crate) mod sweep;
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     Ci(ci::Args),
     Model(model::Args),
     OomRecord(oom_record::Args),
+    Prereg(prereg::Args),
     Scenarios(scenarios::Args),
     #[command(hide = true)]
     ScriptedRunner(scripted_runner::Args),

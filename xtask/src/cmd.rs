@@ -3,6 +3,7 @@
 pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;
+pub(crate) mod prereg;
 pub(crate) mod scenarios;
 pub(crate) mod sweep;
 pub(crate) mod verify_lock;

@@ -37,6 +37,7 @@ mod model_source;
 mod oom_pattern;
 mod outcome;
 mod plan;
+mod prereg;
 mod record;
 mod runner;
 #[allow(dead_code)]
@@ -72,6 +73,7 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
         cli::Command::Model(args) => cmd::model::run(&root, &args),
         cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),
+        cli::Command::Prereg(args) => cmd::prereg::run(&root, &args),
         cli::Command::Scenarios(args) => cmd::scenarios::run(&root, &args),
         cli::Command::Sweep(args) => cmd::sweep::run(&root, &args),
         cli::Command::ScriptedRunner(_) | cli::Command::VerifyLock(_) => {

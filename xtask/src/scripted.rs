@@ -77,6 +77,10 @@ pub(crate) struct ScriptedCell {
     pub(crate) consults: Vec<String>,
     /// Fields that replace those of the report, as a table of the same shape.
     pub(crate) overlay: toml::Table,
+    /// JSON lines for the file that `ARC_PREREG_LOG` names, as a ladder's runner writes them.
+    pub(crate) log: String,
+    /// Files with their text, for the folder that `ARC_PREREG_OUT` names.
+    pub(crate) files: BTreeMap<String, String>,
 }
 
 impl Default for ScriptedCell {
@@ -105,6 +109,8 @@ impl Default for ScriptedCell {
             leak_bytes_per_step: 0,
             consults: Vec::new(),
             overlay: toml::Table::new(),
+            log: String::new(),
+            files: BTreeMap::new(),
         }
     }
 }

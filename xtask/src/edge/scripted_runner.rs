@@ -72,6 +72,7 @@ fn play(
     if let Some(path) = report_path {
         write_report(cell.report, report, path)?;
     }
+    write_ladder_files(cell)?;
     if cell.profile_lines {
         stdout.write_all(render_profile_lines(report).as_bytes())?;
         stdout.flush()?;
@@ -98,6 +99,19 @@ fn flood(stdout: &mut impl std::io::Write, bytes: u64) -> std::io::Result<()> {
         let take = left.min(piece.len() as u64) as usize;
         stdout.write_all(&piece[..take])?;
         left -= take as u64;
+    }
+    Ok(())
+}
+
+/// What a runner in a ladder writes besides its report.
+fn write_ladder_files(cell: &ScriptedCell) -> anyhow::Result<()> {
+    if let Some(path) = std::env::var_os("ARC_PREREG_LOG").filter(|_| !cell.log.is_empty()) {
+        std::fs::write(path, &cell.log).context("cannot write the log")?;
+    }
+    if let Some(folder) = std::env::var_os("ARC_PREREG_OUT") {
+        for (name, text) in &cell.files {
+            std::fs::write(Path::new(&folder).join(name), text).context("cannot write a file")?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,176 @@
+//! The document as TOML spells it. Unknown keys are refused; values are checked in `parse`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDocument {
+    pub(super) question: String,
+    #[serde(default)]
+    pub(super) background: String,
+    pub(super) protocol: RawProtocol,
+    #[serde(default)]
+    pub(super) metrics: Vec<RawMetric>,
+    #[serde(default)]
+    pub(super) oracles: Vec<RawOracle>,
+    #[serde(default)]
+    pub(super) items: Vec<RawItem>,
+    #[serde(default)]
+    pub(super) rungs: Vec<RawRung>,
+    #[serde(default)]
+    pub(super) reads: Vec<RawRead>,
+    #[serde(default)]
+    pub(super) guards: Vec<RawGuard>,
+    #[serde(default)]
+    pub(super) rules: Vec<RawRule>,
+    #[serde(default)]
+    pub(super) expectations: Vec<RawExpectation>,
+    pub(super) transfer: Option<RawTransfer>,
+    #[serde(default)]
+    pub(super) waivers: Vec<RawWaiver>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawProtocol {
+    pub(super) runner: String,
+    pub(super) model: String,
+    pub(super) prompt_tokens: u64,
+    pub(super) steps: u64,
+    #[serde(default)]
+    pub(super) discard_steps: u64,
+    pub(super) statistic: Option<String>,
+    pub(super) repeats: u64,
+    pub(super) order: String,
+    pub(super) seed: u64,
+    pub(super) threads: Option<u64>,
+    pub(super) ceiling_min: f64,
+    pub(super) launch_estimate_min: Option<f64>,
+    pub(super) timeout_s: Option<f64>,
+    pub(super) cost_field: Option<String>,
+    pub(super) refuse_null_rung: Option<String>,
+    pub(super) noise_floor: Option<String>,
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) args: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawMetric {
+    pub(super) id: String,
+    pub(super) from: String,
+    pub(super) field: String,
+    #[serde(default)]
+    pub(super) unit: String,
+    pub(super) statistic: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawOracle {
+    pub(super) id: String,
+    pub(super) kind: String,
+    pub(super) metric: Option<String>,
+    pub(super) bound: Option<String>,
+    pub(super) file: Option<String>,
+    pub(super) lifetime: Option<String>,
+    pub(super) window: Option<String>,
+    pub(super) command: Option<Vec<String>>,
+    pub(super) exit: Option<i32>,
+    pub(super) rung: Option<String>,
+    pub(super) steps: Option<u64>,
+    pub(super) prompt_tokens: Option<u64>,
+    #[serde(default)]
+    pub(super) args: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawItem {
+    pub(super) id: String,
+    #[serde(default)]
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) args: Vec<String>,
+    #[serde(default)]
+    pub(super) features: Vec<String>,
+    pub(super) rev: Option<String>,
+    #[serde(default)]
+    pub(super) needs: Vec<String>,
+    #[serde(default)]
+    pub(super) oracles: Vec<String>,
+    pub(super) lands_unmeasured: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRung {
+    pub(super) id: String,
+    #[serde(default)]
+    pub(super) items: Vec<String>,
+    pub(super) on_drop: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRead {
+    pub(super) id: String,
+    pub(super) role: String,
+    pub(super) metric: String,
+    pub(super) value: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGuard {
+    pub(super) id: String,
+    pub(super) metric: String,
+    pub(super) value: String,
+    pub(super) passes: String,
+    #[serde(default)]
+    pub(super) fails: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRule {
+    pub(super) id: String,
+    pub(super) when: String,
+    pub(super) then: String,
+    #[serde(default)]
+    pub(super) items: Vec<String>,
+    #[serde(default)]
+    pub(super) text: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawExpectation {
+    pub(super) number: String,
+    pub(super) text: String,
+    pub(super) confidence: String,
+    pub(super) holds: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTransfer {
+    pub(super) reads: Vec<String>,
+    pub(super) repeats: Option<u64>,
+    pub(super) expect: String,
+    #[serde(default)]
+    pub(super) text: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawWaiver {
+    pub(super) finding: String,
+    pub(super) why: String,
+}

@@ -1,0 +1,106 @@
+//! Which names and functions each kind of expression may use.
+
+use super::super::expr::{Kind, Signature};
+use super::Document;
+
+/// What an expression is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The formula of a read or a guard: names are rungs.
+    Formula,
+    /// The bound of a guard: the only name is `value`.
+    Bound,
+    /// A rule or an expectation: names are reads.
+    Condition,
+    /// What a transfer is expected to show: names are `here.READ` and `there.READ`.
+    Transfer,
+}
+
+/// The functions of conditions, with what their arguments name and what they yield.
+pub(crate) const FUNCTIONS: &[(&str, &[&str], Kind)] = &[
+    ("guard", &["guard"], Kind::Condition),
+    ("oracle", &["oracle"], Kind::Condition),
+    ("dropped", &["item"], Kind::Condition),
+    ("unstable", &["rung"], Kind::Condition),
+    ("crashed", &["rung"], Kind::Condition),
+    ("nan", &["rung"], Kind::Condition),
+    ("value", &["metric", "rung"], Kind::Number),
+];
+
+/// Names that conditions may use besides the reads.
+pub(crate) const NUMBERS: &[&str] = &["failed_oracles", "surviving_items", "cost_min", "noise"];
+
+/// The names of one place in one document.
+pub(crate) struct Scope<'a> {
+    /// The document.
+    pub(crate) document: &'a Document,
+    /// The place.
+    pub(crate) place: Place,
+}
+
+impl Signature for Scope<'_> {
+    fn check_name(&self, name: &str) -> Result<(), String> {
+        let reads = || self.document.reads.iter().map(|read| read.id.as_str());
+        let known: Vec<String> = match self.place {
+            Place::Formula => self.document.rungs.iter().map(|rung| rung.id.clone()).collect(),
+            Place::Bound => vec!["value".to_owned()],
+            Place::Condition => reads().chain(NUMBERS.iter().copied()).map(str::to_owned).collect(),
+            Place::Transfer => self
+                .document
+                .transfer
+                .iter()
+                .flat_map(|transfer| &transfer.reads)
+                .flat_map(|read| [format!("here.{read}"), format!("there.{read}")])
+                .collect(),
+        };
+        check_known("name", name, &known)
+    }
+
+    fn check_call(&self, function: &str, args: &[String]) -> Result<Kind, String> {
+        if self.place != Place::Condition {
+            return Err(format!("no functions are known here, not even `{function}`"));
+        }
+        let Some((_, params, kind)) = FUNCTIONS.iter().find(|(name, ..)| *name == function) else {
+            let known: Vec<String> =
+                FUNCTIONS.iter().map(|(name, ..)| (*name).to_owned()).collect();
+            return check_known("function", function, &known).map(|()| Kind::Condition);
+        };
+        if params.len() != args.len() {
+            return Err(format!("`{function}` takes {}", params.join(", ")));
+        }
+        for (param, arg) in params.iter().zip(args) {
+            check_known(param, arg, &self.ids(param))?;
+        }
+        Ok(*kind)
+    }
+}
+
+impl Scope<'_> {
+    fn ids(&self, param: &str) -> Vec<String> {
+        let document = self.document;
+        match param {
+            "guard" => document.guards.iter().map(|guard| guard.id.clone()).collect(),
+            "oracle" => document.oracles.iter().map(|oracle| oracle.id.clone()).collect(),
+            "item" => document.items.iter().map(|item| item.id.clone()).collect(),
+            "rung" => document.rungs.iter().map(|rung| rung.id.clone()).collect(),
+            _ => document.metrics.iter().map(|metric| metric.id.clone()).collect(),
+        }
+    }
+}
+
+/// Checks that `name` is one of `known`; else names the nearest, or all.
+pub(crate) fn check_known(what: &str, name: &str, known: &[String]) -> Result<(), String> {
+    if known.iter().any(|other| other == name) {
+        return Ok(());
+    }
+    let nearest = known
+        .iter()
+        .map(|other| (strsim::jaro_winkler(other, name), other))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    Err(match nearest {
+        Some((_, other)) => format!("no {what} `{name}`; the nearest known one is `{other}`"),
+        None if known.is_empty() => format!("no {what} `{name}`; there are none"),
+        None => format!("no {what} `{name}`; there are {}", known.join(", ")),
+    })
+}

@@ -1,0 +1,202 @@
+//! What a run does next, as a function of the frozen document and the samples so far: a run that was
+//! interrupted goes on exactly where it was.
+
+use super::compose::{Composed, plan_rungs};
+use super::document::{Action, Document, OracleCheck, Order};
+use super::judge::{Phase, Standing, is_measured, launches};
+use super::oracle::{Shot, Trial, find_command, find_shot, item_trials, rung_trials};
+use super::sample::{Record, Slot};
+use crate::schedule::plan_block;
+
+/// The next thing to do.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Launch the runner.
+    Launch(Launch),
+    /// Run a command oracle.
+    Command(CommandStep),
+    /// Nothing is left to do.
+    Finished,
+}
+
+/// A launch of the runner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Launch {
+    /// Which launch it is.
+    pub(crate) slot: Slot,
+    /// What it is called in progress lines.
+    pub(crate) label: String,
+    /// Items in force.
+    pub(crate) items: Vec<String>,
+    /// Prompt length in tokens.
+    pub(crate) prompt_tokens: u64,
+    /// Steps.
+    pub(crate) steps: u64,
+    /// Runner arguments, besides those of the protocol and the items.
+    pub(crate) args: Vec<String>,
+}
+
+/// A command oracle's run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandStep {
+    /// The oracle.
+    pub(crate) oracle: String,
+    /// The item that it judges.
+    pub(crate) item: Option<String>,
+    /// The command and its arguments.
+    pub(crate) command: Vec<String>,
+    /// Items in force.
+    pub(crate) items: Vec<String>,
+}
+
+/// How many times a contended launch is repeated before it counts as it is.
+pub(crate) const MAX_REJECTED: usize = 2;
+
+/// The next thing to do.
+pub(crate) fn plan_step(document: &Document, standing: &Standing, records: &[Record]) -> Step {
+    let step = match standing.phase {
+        Phase::ItemOracles => plan_trials(document, &item_trials(document), records),
+        Phase::RungOracles => {
+            let items_of = |id: &str| {
+                let rung = standing.ladder.iter().find(|rung| rung.id == id);
+                rung.map(|rung| rung.items.clone()).unwrap_or_default()
+            };
+            plan_trials(document, &rung_trials(document, items_of), records)
+        }
+        Phase::Ladder { round } => plan_ladder(document, &standing.ladder, round, records),
+        Phase::Decided { .. } | Phase::Undecided { .. } => None,
+    };
+    step.unwrap_or(Step::Finished)
+}
+
+fn plan_trials(document: &Document, trials: &[Trial<'_>], records: &[Record]) -> Option<Step> {
+    for trial in trials {
+        if let OracleCheck::Command { command, .. } = &trial.oracle.check
+            && find_command(records, trial).is_none()
+        {
+            return Some(Step::Command(CommandStep {
+                oracle: trial.oracle.id.clone(),
+                item: trial.item.map(str::to_owned),
+                command: command.clone(),
+                items: trial.candidate.clone(),
+            }));
+        }
+        let shots = trial.shots(document);
+        if let Some(shot) = shots.into_iter().find(|shot| find_shot(records, shot).is_none()) {
+            return Some(Step::Launch(Launch {
+                slot: Slot::Oracle { shot: shot.key() },
+                label: format!("oracle {}: {}", trial.oracle.id, shot.key()),
+                items: shot.items,
+                prompt_tokens: shot.prompt_tokens,
+                steps: shot.steps,
+                args: shot.args,
+            }));
+        }
+    }
+    None
+}
+
+/// The launches of one round, in order.
+fn plan_order(document: &Document, ladder: &[Composed], round: u32) -> Vec<(Composed, u64)> {
+    let rungs: Vec<&Composed> = ladder.iter().filter(|rung| is_measured(rung)).collect();
+    let repeats = 1..=document.protocol.repeats;
+    match document.protocol.order {
+        Order::Sequential => rungs
+            .iter()
+            .flat_map(|rung| repeats.clone().map(|repeat| ((*rung).clone(), repeat)))
+            .collect(),
+        Order::Interleaved => repeats
+            .flat_map(|repeat| {
+                let seed = document.protocol.seed.wrapping_add(u64::from(round - 1));
+                let block = plan_block(rungs.len(), seed, repeat as usize - 1);
+                let rungs = &rungs;
+                block.into_iter().map(move |at| (rungs[at].clone(), repeat))
+            })
+            .collect(),
+    }
+}
+
+fn plan_ladder(
+    document: &Document,
+    ladder: &[Composed],
+    round: u32,
+    records: &[Record],
+) -> Option<Step> {
+    let (rung, repeat) =
+        plan_order(document, ladder, round).into_iter().find(|(rung, repeat)| {
+            let done = launches(records, round, &rung.id);
+            // A rung that crashed is not launched again: what it did once may cost the machine next time.
+            let crashed = done.iter().any(|launch| launch.failed.is_some());
+            let slot = Slot::Ladder { round, rung: rung.id.clone(), repeat: *repeat };
+            !crashed && !done.iter().any(|launch| launch.slot == slot)
+        })?;
+    let again = if round > 1 { format!(", round {round}") } else { String::new() };
+    Some(Step::Launch(Launch {
+        label: format!("rung {} {repeat}/{}{again}", rung.name, document.protocol.repeats),
+        slot: Slot::Ladder { round, rung: rung.id, repeat },
+        items: rung.items,
+        prompt_tokens: document.protocol.prompt_tokens,
+        steps: document.protocol.steps,
+        args: Vec::new(),
+    }))
+}
+
+/// Whether a launch is still to be made. A rung that crashed is not launched again: what it did once may
+/// cost the machine next time.
+fn is_missing(records: &[Record], round: u32, rung: &Composed, repeat: u64) -> bool {
+    let done = launches(records, round, &rung.id);
+    let crashed = done.iter().any(|launch| launch.failed.is_some());
+    let slot = Slot::Ladder { round, rung: rung.id.clone(), repeat };
+    !crashed && !done.iter().any(|launch| launch.slot == slot)
+}
+
+/// How often a launch was rejected so far.
+pub(crate) fn count_rejected(records: &[Record], slot: &Slot) -> usize {
+    let is_rejected = |record: &&Record| matches!(record, Record::Launch(launch) if launch.slot == *slot && launch.rejected.is_some());
+    records.iter().filter(is_rejected).count()
+}
+
+/// The launches of a whole run, one more pass over the ladder included where a rule may ask for it.
+pub(crate) fn count_launches(document: &Document) -> u64 {
+    let ladder = plan_rungs(document, &[]);
+    let rungs = ladder.iter().filter(|rung| is_measured(rung)).count() as u64;
+    let again = document.rules.iter().any(|rule| matches!(rule.action, Action::Drop(_)));
+    let passes = if again { 2 } else { 1 };
+    let mut keys: Vec<String> = all_shots(document).iter().map(Shot::key).collect();
+    keys.sort();
+    keys.dedup();
+    keys.len() as u64 + passes * rungs * document.protocol.repeats
+}
+
+/// How many launches are left, as far as can be told: a rule may still ask for another pass.
+pub(crate) fn count_left(document: &Document, standing: &Standing, records: &[Record]) -> usize {
+    let mut keys: Vec<String> = all_shots(document)
+        .iter()
+        .filter(|shot| find_shot(records, shot).is_none())
+        .map(Shot::key)
+        .collect();
+    keys.sort();
+    keys.dedup();
+    let round = match standing.phase {
+        Phase::Ladder { round } => round,
+        Phase::ItemOracles | Phase::RungOracles => 1,
+        Phase::Decided { .. } | Phase::Undecided { .. } => return 0,
+    };
+    let missing = plan_order(document, &standing.ladder, round)
+        .iter()
+        .filter(|(rung, repeat)| is_missing(records, round, rung, *repeat))
+        .count();
+    match standing.phase {
+        Phase::Ladder { .. } => missing,
+        _ => keys.len() + missing,
+    }
+}
+
+fn all_shots(document: &Document) -> Vec<Shot> {
+    let items_of = |id: &str| document.rung(id).map(|rung| rung.items.clone()).unwrap_or_default();
+    item_trials(document)
+        .iter()
+        .chain(&rung_trials(document, items_of))
+        .flat_map(|trial| trial.shots(document))
+        .collect()
+}

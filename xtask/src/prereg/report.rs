@@ -1,0 +1,254 @@
+//! The report of a run, from the frozen document and the raw samples alone: the same every time.
+
+use serde::Serialize;
+
+use super::chain::{DataBefore, Frozen, Version};
+use super::compose::Dropped;
+use super::document::{Document, Role};
+use super::judge::{Conditions, Landing, Phase, ReadsAs, Round, RuleOutcome, Standing, judge};
+use super::oracle::{TrialOutcome, Verdict};
+use super::sample::{Record, RunRecord, total_cost_s};
+use super::score::{Scorecard, score};
+
+mod markdown;
+
+pub(crate) use markdown::render_markdown;
+
+/// The `schema` number of `result.json`.
+const SCHEMA: u32 = 1;
+
+/// `result.json`: everything that a report says.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ResultFile {
+    /// The version of this format.
+    pub(crate) schema: u32,
+    /// What was run.
+    pub(crate) run: RunRecord,
+    /// How it ended.
+    pub(crate) status: Status,
+    /// The rule that fired, if any.
+    pub(crate) rule: Option<String>,
+    /// What it authorises, in words.
+    pub(crate) action: Option<String>,
+    /// What it authorises, item by item.
+    pub(crate) landing: Option<Landing>,
+    /// Why nothing was decided, if so.
+    pub(crate) why_open: Option<String>,
+    /// Oracles.
+    pub(crate) oracles: Vec<TrialOutcome>,
+    /// Items that are out.
+    pub(crate) dropped: Vec<Dropped>,
+    /// Passes over the ladder.
+    pub(crate) rounds: Vec<Round>,
+    /// Expectations; `None` before a pass over the ladder is complete.
+    pub(crate) scorecard: Option<Scorecard>,
+    /// Machine time.
+    pub(crate) cost: Cost,
+    /// What the document did not foresee.
+    pub(crate) deviations: Vec<String>,
+    /// Versions up to the one that ran.
+    pub(crate) versions: Vec<Amendment>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    /// A rule fired.
+    Decided,
+    /// Everything was measured and no rule fired.
+    Undecided,
+    /// Something is missing.
+    Incomplete,
+}
+
+/// Machine time of a run.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Cost {
+    /// Spent, in minutes, building and loading included.
+    pub(crate) spent_min: f64,
+    /// The ceiling, in minutes.
+    pub(crate) ceiling_min: f64,
+    /// Launches, those that do not count included.
+    pub(crate) launches: u64,
+    /// Why it went on past the ceiling, each time that it did.
+    pub(crate) over_ceiling: Vec<String>,
+}
+
+/// One version of the document.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Amendment {
+    /// From 1.
+    pub(crate) version: u32,
+    /// When it was frozen.
+    pub(crate) date: String,
+    /// Why, for all but the first.
+    pub(crate) why: Option<String>,
+    /// What had been measured before.
+    pub(crate) data: DataBefore,
+}
+
+impl ResultFile {
+    /// Whether a rule fired and every oracle and guard passed.
+    pub(crate) fn is_clean(&self) -> bool {
+        let guards = self
+            .rounds
+            .last()
+            .is_none_or(|round| round.guards.iter().all(|guard| guard.passes != Some(false)));
+        let oracles = self.oracles.iter().all(|trial| trial.verdict == Verdict::Passed);
+        self.status == Status::Decided && guards && oracles
+    }
+
+    /// The rules as judged in the last pass over the ladder.
+    pub(crate) fn rules(&self) -> &[RuleOutcome] {
+        self.rounds.last().map_or(&[], |round| &round.rules)
+    }
+
+    /// The file's text.
+    pub(crate) fn render(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+}
+
+/// Makes the result of a run.
+pub(crate) fn summarize_run(
+    document: &Document,
+    frozen: &Frozen,
+    version: &Version,
+    run: &RunRecord,
+    records: &[Record],
+) -> ResultFile {
+    let standing = judge(document, records);
+    let (status, rule, landing, why_open) = match &standing.phase {
+        Phase::Decided { rule, landing } => {
+            (Status::Decided, Some(rule.clone()), Some(landing.clone()), None)
+        }
+        Phase::Undecided { why } => (Status::Undecided, None, None, Some(why.clone())),
+        _ => (Status::Incomplete, None, None, Some(render_open(records))),
+    };
+    let action = rule
+        .as_ref()
+        .and_then(|id| document.rules.iter().find(|rule| rule.id == *id))
+        .map(|rule| rule.action.to_string());
+    ResultFile {
+        schema: SCHEMA,
+        run: run.clone(),
+        status,
+        rule,
+        action,
+        landing,
+        why_open,
+        scorecard: scorecard(document, &standing, records),
+        oracles: standing.trials,
+        dropped: standing.dropped,
+        rounds: standing.rounds,
+        cost: read_cost(document, records),
+        deviations: read_deviations(document, version, run, records),
+        versions: frozen.versions[..version.version as usize]
+            .iter()
+            .map(|version| Amendment {
+                version: version.version,
+                date: version.date.clone(),
+                why: version.why.clone(),
+                data: version.data,
+            })
+            .collect(),
+    }
+}
+
+fn render_open(records: &[Record]) -> String {
+    match records.last() {
+        Some(Record::Stopped { why }) => why.clone(),
+        _ => "not every launch is in".to_owned(),
+    }
+}
+
+fn scorecard(document: &Document, standing: &Standing, records: &[Record]) -> Option<Scorecard> {
+    let first = standing.rounds.first()?;
+    // An expectation is about the ladder as it was first run: what an item that a rule dropped later
+    // did counts.
+    let conditions = Conditions {
+        document,
+        trials: &standing.trials,
+        dropped: &standing.dropped,
+        round: first,
+        cost_min: total_cost_s(records) / 60.0,
+        reads: ReadsAs::Measured,
+    };
+    Some(score(document, &conditions))
+}
+
+fn read_cost(document: &Document, records: &[Record]) -> Cost {
+    Cost {
+        spent_min: total_cost_s(records) / 60.0,
+        ceiling_min: document.protocol.ceiling_min,
+        launches: records.iter().filter(|one| matches!(one, Record::Launch(_))).count() as u64,
+        over_ceiling: records
+            .iter()
+            .filter_map(|record| match record {
+                Record::OverCeiling { reason } => Some(reason.clone()),
+                _ => None,
+            })
+            .collect(),
+    }
+}
+
+fn read_deviations(
+    document: &Document,
+    version: &Version,
+    run: &RunRecord,
+    records: &[Record],
+) -> Vec<String> {
+    let mut deviations = Vec::new();
+    if run.machine != version.pins.machine {
+        deviations.push(format!(
+            "frozen on {}, run on {}: figures of the two do not compare",
+            version.pins.machine, run.machine
+        ));
+    }
+    for record in records {
+        match record {
+            Record::Deviation { text } => deviations.push(text.clone()),
+            Record::Launch(launch) if launch.rejected.is_some() => deviations.push(format!(
+                "a launch with {} was not counted: {}",
+                if launch.items.is_empty() {
+                    "no items".to_owned()
+                } else {
+                    launch.items.join(", ")
+                },
+                launch.rejected.as_deref().unwrap_or_default()
+            )),
+            _ => {}
+        }
+    }
+    deviations.extend(output_deviation(document, records));
+    deviations
+}
+
+/// The base disagreeing with itself about the tokens: then equality with it proves little.
+fn output_deviation(document: &Document, records: &[Record]) -> Option<String> {
+    let base = &document.base().items;
+    let mut hashes: Vec<&String> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Launch(launch)
+                if launch.items == *base
+                    && launch.failed.is_none()
+                    && matches!(launch.slot, super::sample::Slot::Ladder { .. }) =>
+            {
+                launch.token_hash.as_ref()
+            }
+            _ => None,
+        })
+        .collect();
+    hashes.sort();
+    hashes.dedup();
+    (hashes.len() > 1).then(|| {
+        format!("the base generated {} different outputs in its own launches", hashes.len())
+    })
+}
+
+/// The id of the primary read.
+fn primary(document: &Document) -> Option<&super::document::Read> {
+    document.reads.iter().find(|read| read.role == Role::Primary)
+}

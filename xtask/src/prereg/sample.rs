@@ -1,0 +1,296 @@
+//! The raw samples of a run, one JSON object a line: everything that a report is made of.
+//!
+//! It owns the record types and their lines. A record holds what was measured, as measured; what
+//! follows from it is computed anew each time, by `judge`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::classify::Classification;
+
+/// One line of `samples.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Record {
+    /// The first line: what is being run.
+    Run(RunRecord),
+    /// A binary was built, or found unchanged.
+    Build(BuildRecord),
+    /// A launch of the runner.
+    Launch(LaunchRecord),
+    /// A command oracle was run.
+    Command(CommandRecord),
+    /// The run went on past its ceiling.
+    OverCeiling {
+        /// Why, in the words of who said so.
+        reason: String,
+    },
+    /// What was left did not fit the ceiling.
+    Stopped {
+        /// Why, in words.
+        why: String,
+    },
+    /// Something that the frozen document did not foresee.
+    Deviation {
+        /// What, in words.
+        text: String,
+    },
+}
+
+/// What is being run, against which frozen document, and on what machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunRecord {
+    /// Name of the ladder.
+    pub(crate) name: String,
+    /// Version of the frozen document, from 1.
+    pub(crate) version: u32,
+    /// Hash of that version's entry in the chain.
+    pub(crate) entry_sha256: String,
+    /// `YYYY-MM-DD`
+    pub(crate) date: String,
+    /// Chip and memory.
+    pub(crate) machine: String,
+    /// The commit that was checked out.
+    pub(crate) commit: String,
+}
+
+/// A binary that rungs run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BuildRecord {
+    /// Which code and features: what [`super::compose::Configuration::build_key`] gives.
+    pub(crate) key: String,
+    /// SHA-256 of the binary.
+    pub(crate) sha256: String,
+    /// Machine time that it took, in seconds.
+    pub(crate) cost_s: f64,
+}
+
+/// Which launch it was.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "snake_case")]
+pub(crate) enum Slot {
+    /// For oracles.
+    Oracle {
+        /// Which settings and items: what [`super::oracle::Shot::key`] gives.
+        shot: String,
+    },
+    /// For the ladder.
+    Ladder {
+        /// Which pass over the ladder, from 1.
+        round: u32,
+        /// Id of the rung, [`super::compose::NULL`] for the null rung.
+        rung: String,
+        /// Which repeat, from 1.
+        repeat: u64,
+    },
+}
+
+/// One launch of the runner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LaunchRecord {
+    /// Which launch it was.
+    #[serde(flatten)]
+    pub(crate) slot: Slot,
+    /// Items that were in force.
+    pub(crate) items: Vec<String>,
+    /// How it failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) failed: Option<Failure>,
+    /// Why it does not count, where the machine was not quiet.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) rejected: Option<String>,
+    /// The readings, by metric.
+    pub(crate) series: BTreeMap<String, Series>,
+    /// Hash of the generated tokens, where the runner tells.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) token_hash: Option<String>,
+    /// SHA-256 of the files that `file-equal` oracles compare.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub(crate) files: BTreeMap<String, String>,
+    /// The effective settings that the runner reported, for the reader.
+    #[serde(skip_serializing_if = "serde_json::Value::is_null", default)]
+    pub(crate) settings: serde_json::Value,
+    /// Machine time that it cost, loading included, in seconds.
+    pub(crate) cost_s: f64,
+}
+
+/// How a launch failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    /// Its class.
+    pub(crate) class: Classification,
+    /// What it said, in one line.
+    pub(crate) detail: String,
+}
+
+/// A command oracle's run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CommandRecord {
+    /// The oracle.
+    pub(crate) oracle: String,
+    /// The item that it judged; `None` for an oracle of a rung.
+    pub(crate) item: Option<String>,
+    /// Its exit code; `None` where a signal or the time limit ended it.
+    pub(crate) exit: Option<i32>,
+    /// What it said last.
+    pub(crate) detail: String,
+    /// Machine time that it cost, in seconds.
+    pub(crate) cost_s: f64,
+}
+
+/// The readings of one metric in one launch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Series {
+    /// The step that each reading belongs to, from 1; empty for a metric that is read once.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(crate) steps: Vec<u64>,
+    /// The readings.
+    pub(crate) values: Vec<Reading>,
+}
+
+/// A number as measured, NaN and infinities included, which JSON has no word for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading(pub(crate) f64);
+
+impl PartialEq for Reading {
+    fn eq(&self, other: &Reading) -> bool {
+        self.0 == other.0 || (self.0.is_nan() && other.0.is_nan())
+    }
+}
+
+impl Serialize for Reading {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.is_finite() {
+            serializer.serialize_f64(self.0)
+        } else {
+            serializer.serialize_str(&self.0.to_string())
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Reading {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Reading, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Number(f64),
+            Word(String),
+        }
+        match Raw::deserialize(deserializer)? {
+            Raw::Number(value) => Ok(Reading(value)),
+            Raw::Word(word) => match word.parse::<f64>() {
+                Ok(value) if !value.is_finite() => Ok(Reading(value)),
+                _ => Err(serde::de::Error::custom(format!("`{word}` is no reading"))),
+            },
+        }
+    }
+}
+
+impl Record {
+    /// The record as a line, line feed included.
+    pub(crate) fn render(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self).map(|line| line + "\n")
+    }
+
+    /// Machine time that it cost, in seconds.
+    pub(crate) fn cost_s(&self) -> f64 {
+        match self {
+            Record::Build(build) => build.cost_s,
+            Record::Launch(launch) => launch.cost_s,
+            Record::Command(command) => command.cost_s,
+            Record::Run(_)
+            | Record::OverCeiling { .. }
+            | Record::Stopped { .. }
+            | Record::Deviation { .. } => 0.0,
+        }
+    }
+}
+
+/// The samples of a file, and what a crash left of a last line.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Samples {
+    /// The whole records.
+    pub(crate) records: Vec<Record>,
+    /// Bytes that hold them.
+    pub(crate) whole_bytes: usize,
+    /// What follows after the last line feed: a line that was not finished. Empty but for a crash.
+    pub(crate) torn: String,
+}
+
+/// Parses `samples.jsonl`.
+///
+/// # Errors
+///
+/// Names the line that is no record. A last line without its line feed is no error: it is torn.
+pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
+    let whole_bytes = text.rfind('\n').map_or(0, |at| at + 1);
+    let records = text[..whole_bytes]
+        .lines()
+        .enumerate()
+        .map(|(index, line)| {
+            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(Samples { records, whole_bytes, torn: text[whole_bytes..].to_owned() })
+}
+
+/// All machine time that the records cost, in seconds.
+pub(crate) fn total_cost_s(records: &[Record]) -> f64 {
+    records.iter().map(Record::cost_s).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch() -> Record {
+        let readings = [1.5, f64::NAN, f64::INFINITY].map(Reading).to_vec();
+        Record::Launch(LaunchRecord {
+            slot: Slot::Ladder { round: 1, rung: "C".to_owned(), repeat: 2 },
+            items: vec!["P1".to_owned()],
+            failed: Some(Failure {
+                class: Classification::Oom,
+                detail: "out of memory".to_owned(),
+            }),
+            rejected: None,
+            series: BTreeMap::from([(
+                "loss".to_owned(),
+                Series { steps: vec![1, 2, 3], values: readings },
+            )]),
+            token_hash: None,
+            files: BTreeMap::new(),
+            settings: serde_json::Value::Null,
+            cost_s: 2.0,
+        })
+    }
+
+    #[test]
+    fn a_record_survives_its_line_even_with_nan_and_infinity() {
+        let line = launch().render().unwrap();
+        assert!(line.contains(r#""values":[1.5,"NaN","inf"]"#), "{line}");
+        assert!(
+            line.contains(r#""kind":"launch","stage":"ladder","round":1,"rung":"C""#),
+            "{line}"
+        );
+        let samples = parse_samples(&line).unwrap();
+        assert_eq!(samples.records, [launch()]);
+        assert_eq!(samples.torn, "");
+    }
+
+    #[test]
+    fn a_torn_last_line_is_kept_apart_and_a_bad_one_is_named() {
+        let line = launch().render().unwrap();
+        let samples = parse_samples(&format!("{line}{{\"kind\":\"lau")).unwrap();
+        assert_eq!((samples.records.len(), samples.whole_bytes), (1, line.len()));
+        assert_eq!(samples.torn, "{\"kind\":\"lau");
+        let error = parse_samples(&format!("{line}{{\"kind\":\"lau\n")).unwrap_err();
+        assert!(error.starts_with("line 2: "), "{error}");
+    }
+
+    #[test]
+    fn a_word_is_no_reading() {
+        assert!(serde_json::from_str::<Reading>("\"3\"").is_err());
+        assert!(serde_json::from_str::<Reading>("\"NaN\"").unwrap().0.is_nan());
+    }
+}

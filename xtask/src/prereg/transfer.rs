@@ -1,0 +1,182 @@
+//! The transfer check: a decided ladder's reads once more, on another machine.
+//!
+//! It owns the reduced ladder that is measured there, and the comparison with what decided. It never
+//! changes a decision.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::compose::RungState;
+use super::document::{Document, NullRung, OnDrop, Transfer};
+use super::expr::{Names, Number, Truth};
+use super::judge::{Standing, is_fraction, judge, percent};
+use super::sample::{Record, RunRecord, total_cost_s};
+
+/// `result.json` of a transfer.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TransferResult {
+    /// The run that decided.
+    pub(crate) decided_by: RunRecord,
+    /// The machine of the transfer.
+    pub(crate) measured_on: String,
+    /// `YYYY-MM-DD`
+    pub(crate) date: String,
+    /// Each read: there (where it was decided) and here; `None` where there is no value.
+    pub(crate) reads: BTreeMap<String, (Option<f64>, Option<f64>)>,
+    /// Whether the expectation held; `None` where that cannot be told.
+    pub(crate) held: Option<bool>,
+    /// Why it cannot be told.
+    pub(crate) why_open: Option<String>,
+    /// Machine time, in minutes.
+    pub(crate) cost_min: f64,
+}
+
+fn transfer_of(document: &Document) -> Result<&Transfer, String> {
+    document.transfer.as_ref().ok_or_else(|| "the document has no [transfer]".to_owned())
+}
+
+/// The ladder of a transfer: the rungs of its reads as they were decided on, without oracles or rules.
+///
+/// # Errors
+///
+/// When the document has no transfer, or a rung that it reads did not run.
+pub(crate) fn plan_transfer(document: &Document, standing: &Standing) -> Result<Document, String> {
+    let transfer = transfer_of(document)?;
+    let mut plan = document.clone();
+    plan.reads.retain(|read| transfer.reads.contains(&read.id));
+    let used: Vec<String> =
+        plan.reads.iter().flat_map(|read| read.value.names()).map(str::to_owned).collect();
+    for rung in &standing.ladder {
+        if let (true, RungState::Void(why)) = (used.contains(&rung.id), &rung.state) {
+            return Err(format!("rung {} did not run: {why}", rung.name));
+        }
+    }
+    plan.rungs.retain(|rung| used.contains(&rung.id) || rung.id == document.base().id);
+    for rung in &mut plan.rungs {
+        // As it was decided on: without the items that were dropped meanwhile.
+        if let Some(composed) = standing.ladder.iter().find(|composed| composed.id == rung.id) {
+            rung.items.clone_from(&composed.items);
+        }
+        rung.on_drop = OnDrop::Recompose;
+    }
+    for item in &mut plan.items {
+        item.oracles.clear();
+    }
+    plan.oracles.clear();
+    plan.guards.clear();
+    plan.rules.clear();
+    plan.expectations.clear();
+    plan.protocol.repeats = transfer.repeats;
+    plan.protocol.null_rung = NullRung::Refused("a transfer measures its reads alone".to_owned());
+    Ok(plan)
+}
+
+/// Compares what was measured here with what decided there.
+pub(crate) fn summarize_transfer(
+    document: &Document,
+    plan: &Document,
+    (run, there): (&RunRecord, &Standing),
+    records: &[Record],
+) -> Result<TransferResult, String> {
+    let transfer = transfer_of(document)?;
+    let here = judge(plan, records);
+    let read = |standing: &Standing, id: &str| match standing.last_round() {
+        Some(round) => round
+            .reads
+            .iter()
+            .find(|read| read.id == id)
+            .map_or(Number::Missing(format!("no read `{id}`")), |read| read.value.0.clone()),
+        None => Number::Missing("no pass over the ladder is complete".to_owned()),
+    };
+    let names = Both {
+        here: transfer.reads.iter().map(|id| (id.clone(), read(&here, id))).collect(),
+        there: transfer.reads.iter().map(|id| (id.clone(), read(there, id))).collect(),
+    };
+    let known = |number: &Number| match number {
+        Number::Known(value) => Some(*value),
+        _ => None,
+    };
+    let (held, why_open) = match transfer.expect.truth(&names) {
+        Truth::True => (Some(true), None),
+        Truth::False => (Some(false), None),
+        Truth::Void(why) | Truth::Missing(why) => (None, Some(why)),
+    };
+    let measured = records.iter().find_map(|record| match record {
+        Record::Run(run) => Some((run.machine.clone(), run.date.clone())),
+        _ => None,
+    });
+    let (measured_on, date) = measured.unwrap_or_default();
+    Ok(TransferResult {
+        decided_by: run.clone(),
+        measured_on,
+        date,
+        reads: transfer
+            .reads
+            .iter()
+            .map(|id| (id.clone(), (known(&names.there[id]), known(&names.here[id]))))
+            .collect(),
+        held,
+        why_open,
+        cost_min: total_cost_s(records) / 60.0,
+    })
+}
+
+/// Renders the report of a transfer.
+pub(crate) fn render_transfer(name: &str, document: &Document, result: &TransferResult) -> String {
+    let mut text = format!(
+        "# Transfer of ladder `{name}`, {}\n\nDecided on {} ({}), measured again on {}. What follows \
+         records; it does not re-open the decision.\n\n| read | there | here |\n| --- | ---: | ---: |\n",
+        result.date, result.decided_by.date, result.decided_by.machine, result.measured_on
+    );
+    for (id, (there, here)) in &result.reads {
+        let show = |value: &Option<f64>| match value {
+            Some(value) if document.read(id).is_some_and(|read| is_fraction(&read.value)) => {
+                percent(*value)
+            }
+            Some(value) => value.to_string(),
+            None => "none".to_owned(),
+        };
+        text.push_str(&format!("| {id} | {} | {} |\n", show(there), show(here)));
+    }
+    let expect = document.transfer.as_ref().map(|transfer| {
+        let words = if transfer.text.is_empty() { String::new() } else { format!(" ({})", transfer.text) };
+        format!("`{}`{words}", transfer.expect)
+    });
+    let verdict = match (result.held, &result.why_open) {
+        (Some(true), _) => "it held".to_owned(),
+        (Some(false), _) => "**it did not hold**".to_owned(),
+        (None, why) => format!("it cannot be told: {}", why.as_deref().unwrap_or_default()),
+    };
+    text.push_str(&format!(
+        "\nExpected: {}; {verdict}.\n\n{:.1} min of machine time.\n",
+        expect.unwrap_or_default(),
+        result.cost_min
+    ));
+    text
+}
+
+/// The reads of both machines.
+struct Both {
+    here: BTreeMap<String, Number>,
+    there: BTreeMap<String, Number>,
+}
+
+impl Names for Both {
+    fn number(&self, name: &str) -> Number {
+        let found = match name.split_once('.') {
+            Some(("here", id)) => self.here.get(id),
+            Some(("there", id)) => self.there.get(id),
+            _ => None,
+        };
+        found.cloned().unwrap_or_else(|| Number::Missing(format!("no read `{name}`")))
+    }
+
+    fn call_number(&self, function: &str, _: &[String]) -> Number {
+        Number::Missing(format!("no function `{function}` here"))
+    }
+
+    fn call_truth(&self, function: &str, _: &[String]) -> Truth {
+        Truth::Missing(format!("no function `{function}` here"))
+    }
+}
