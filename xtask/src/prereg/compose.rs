@@ -260,8 +260,10 @@ mod tests {
 
     #[test]
     fn what_needs_a_dropped_item_is_dropped_with_it() {
-        let text = SEED.replacen("env = { P3 = \"1\" }", "env = { P3 = \"1\" }\nneeds = [\"P1\"]", 1);
-        let text = text.replacen("env = { P4 = \"1\" }", "env = { P4 = \"1\" }\nneeds = [\"P3\"]", 1);
+        let text =
+            SEED.replacen("env = { P3 = \"1\" }", "env = { P3 = \"1\" }\nneeds = [\"P1\"]", 1);
+        let text =
+            text.replacen("env = { P4 = \"1\" }", "env = { P4 = \"1\" }\nneeds = [\"P3\"]", 1);
         let document = parse_document("seed.toml", &text).unwrap();
         let dropped = with_dependents(&document, vec![drop_item("P1", 2)]);
         let items: Vec<(&str, u32)> =
@@ -276,7 +278,10 @@ mod tests {
         let configuration = configure(&seed(), &["P2".to_owned()]);
         let controlled: Vec<&str> = configuration.controlled.iter().map(String::as_str).collect();
         assert_eq!(controlled, ["P1", "P2", "P3", "P4"]);
-        assert_eq!(configuration.env.into_iter().collect::<Vec<_>>(), [("P2".to_owned(), "1".to_owned())]);
+        assert_eq!(
+            configuration.env.into_iter().collect::<Vec<_>>(),
+            [("P2".to_owned(), "1".to_owned())]
+        );
     }
 
     #[test]

@@ -94,11 +94,6 @@ pub(crate) enum RuleResult {
 }
 
 impl Standing {
-    /// Whether every item passed every oracle.
-    pub(crate) fn oracles_passed(&self) -> bool {
-        self.trials.iter().all(|trial| trial.verdict == Verdict::Passed)
-    }
-
     /// The last pass over the ladder that is complete.
     pub(crate) fn last_round(&self) -> Option<&Round> {
         self.rounds.last()

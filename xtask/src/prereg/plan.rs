@@ -49,9 +49,6 @@ pub(crate) struct CommandStep {
     pub(crate) items: Vec<String>,
 }
 
-/// How many times a contended launch is repeated before it counts as it is.
-pub(crate) const MAX_REJECTED: usize = 2;
-
 /// The next thing to do.
 pub(crate) fn plan_step(document: &Document, standing: &Standing, records: &[Record]) -> Step {
     let step = match standing.phase {
@@ -148,12 +145,6 @@ fn is_missing(records: &[Record], round: u32, rung: &Composed, repeat: u64) -> b
     let crashed = done.iter().any(|launch| launch.failed.is_some());
     let slot = Slot::Ladder { round, rung: rung.id.clone(), repeat };
     !crashed && !done.iter().any(|launch| launch.slot == slot)
-}
-
-/// How often a launch was rejected so far.
-pub(crate) fn count_rejected(records: &[Record], slot: &Slot) -> usize {
-    let is_rejected = |record: &&Record| matches!(record, Record::Launch(launch) if launch.slot == *slot && launch.rejected.is_some());
-    records.iter().filter(is_rejected).count()
 }
 
 /// The launches of a whole run, one more pass over the ladder included where a rule may ask for it.

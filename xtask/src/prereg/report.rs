@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::chain::{DataBefore, Frozen, Version};
 use super::compose::Dropped;
 use super::document::{Document, Role};
-use super::judge::{Conditions, Landing, Phase, ReadsAs, Round, RuleOutcome, Standing, judge};
+use super::judge::{Conditions, Landing, Phase, ReadsAs, Round, Standing, judge};
 use super::oracle::{TrialOutcome, Verdict};
 use super::sample::{Record, RunRecord, total_cost_s};
 use super::score::{Scorecard, score};
@@ -97,11 +97,6 @@ impl ResultFile {
             .is_none_or(|round| round.guards.iter().all(|guard| guard.passes != Some(false)));
         let oracles = self.oracles.iter().all(|trial| trial.verdict == Verdict::Passed);
         self.status == Status::Decided && guards && oracles
-    }
-
-    /// The rules as judged in the last pass over the ladder.
-    pub(crate) fn rules(&self) -> &[RuleOutcome] {
-        self.rounds.last().map_or(&[], |round| &round.rules)
     }
 
     /// The file's text.

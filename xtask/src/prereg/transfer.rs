@@ -140,7 +140,8 @@ pub(crate) fn render_transfer(name: &str, document: &Document, result: &Transfer
         text.push_str(&format!("| {id} | {} | {} |\n", show(there), show(here)));
     }
     let expect = document.transfer.as_ref().map(|transfer| {
-        let words = if transfer.text.is_empty() { String::new() } else { format!(" ({})", transfer.text) };
+        let words =
+            if transfer.text.is_empty() { String::new() } else { format!(" ({})", transfer.text) };
         format!("`{}`{words}", transfer.expect)
     });
     let verdict = match (result.held, &result.why_open) {

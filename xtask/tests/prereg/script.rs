@@ -4,34 +4,34 @@ use std::fmt::Write as _;
 
 /// What a ladder of the seed's shape measures.
 #[derive(Debug, Clone)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Seconds per step of the base.
-    pub a: f64,
+    pub(crate) a: f64,
     /// With P1 alone.
-    pub b: f64,
+    pub(crate) b: f64,
     /// With all four items.
-    pub c: f64,
+    pub(crate) c: f64,
     /// With all but P1.
-    pub c_without_p1: f64,
+    pub(crate) c_without_p1: f64,
     /// How far P1 moves the loss of one step.
-    pub p1_loss_difference: f64,
+    pub(crate) p1_loss_difference: f64,
     /// How much more memory the bundle takes, as a fraction.
-    pub bundle_memory_growth: f64,
+    pub(crate) bundle_memory_growth: f64,
     /// Whether the project's own checks pass.
-    pub checks_green: bool,
+    pub(crate) checks_green: bool,
     /// Whether every item fails one of its oracles.
-    pub every_oracle_fails: bool,
+    pub(crate) every_oracle_fails: bool,
     /// What goes wrong.
-    pub fault: Fault,
+    pub(crate) fault: Fault,
     /// What a launch costs.
-    pub machine_s: f64,
+    pub(crate) machine_s: f64,
     /// How long a launch really takes.
-    pub pause_ms: u64,
+    pub(crate) pause_ms: u64,
 }
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     None,
     /// The rung with all four items crashes.
     BundleCrashes,
@@ -64,10 +64,9 @@ impl Default for Figures {
 const ITEMS: [&str; 4] = ["P1", "P2", "P3", "P4"];
 
 /// The script that plays these figures.
-pub fn render_script(figures: &Figures) -> String {
+pub(crate) fn render_script(figures: &Figures) -> String {
     let mut script = String::from("launch_log = \"launches.log\"\n");
-    let sets: [&[&str]; 7] =
-        [&[], &["P1"], &["P2"], &["P3"], &["P4"], &["P2", "P3", "P4"], &ITEMS];
+    let sets: [&[&str]; 7] = [&[], &["P1"], &["P2"], &["P3"], &["P4"], &["P2", "P3", "P4"], &ITEMS];
     for items in sets {
         for len in [1, 50, 1100] {
             cell(&mut script, figures, items, len);

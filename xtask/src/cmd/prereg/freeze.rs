@@ -56,7 +56,11 @@ pub(super) fn amend(root: &Path, name: &str, why: &str) -> anyhow::Result<Outcom
     write_version(&ladder, frozen, Some(why.trim().to_owned()))
 }
 
-fn write_version(ladder: &Ladder<'_>, frozen: Frozen, why: Option<String>) -> anyhow::Result<Outcome> {
+fn write_version(
+    ladder: &Ladder<'_>,
+    frozen: Frozen,
+    why: Option<String>,
+) -> anyhow::Result<Outcome> {
     let (text, document) = ladder.read_document()?;
     let (_, runner) = ladder.read_runner(&document)?;
     let findings = ladder.lint(&document, &runner)?;

@@ -108,7 +108,8 @@ impl<'a> Launcher<'a> {
             return Ok(None);
         }
         let folder = self.root.join("target/prereg").join(self.name);
-        let slug = sha256(format!("{} {key}", self.version.entry_sha256).as_bytes())[..16].to_owned();
+        let slug =
+            sha256(format!("{} {key}", self.version.entry_sha256).as_bytes())[..16].to_owned();
         let tree = self.make_tree(&configuration, &folder.join("trees").join(&slug))?;
         let Some(build) = &self.runner.build else {
             self.ready.insert(key, Ready { tree, target_dir: None, binary: None });
@@ -186,10 +187,8 @@ impl<'a> Launcher<'a> {
         }
         term::log(&format!("prereg: cargo {}", args.join(" ")));
         spec.args = args.iter().map(Into::into).collect();
-        spec.env = vec![(
-            "CARGO_TARGET_DIR".to_owned(),
-            Some(target_dir.to_string_lossy().into_owned()),
-        )];
+        spec.env =
+            vec![("CARGO_TARGET_DIR".to_owned(), Some(target_dir.to_string_lossy().into_owned()))];
         let end = run_child(&spec, self.interrupt)?;
         if end.exit != ExitKind::Code(0) {
             return Err(anyhow::anyhow!(
@@ -206,8 +205,10 @@ impl<'a> Launcher<'a> {
 
     fn ready_for(&self, configuration: &Configuration) -> anyhow::Result<&Ready> {
         let key = configuration.build_key();
-        let ready =
-            self.ready.get(&key).with_context(|| format!("the program for `{key}` is not ready"))?;
+        let ready = self
+            .ready
+            .get(&key)
+            .with_context(|| format!("the program for `{key}` is not ready"))?;
         if let Some((binary, sha256)) = &ready.binary {
             ensure!(
                 files::read_sha256(binary)? == *sha256,
@@ -228,8 +229,10 @@ impl<'a> Launcher<'a> {
         let shell = env::read_relevant_vars()
             .into_keys()
             .filter(|name| PROTOCOL_PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
-        let mut changes: Vec<(String, Option<String>)> =
-            shell.chain(configuration.controlled.iter().cloned()).map(|name| (name, None)).collect();
+        let mut changes: Vec<(String, Option<String>)> = shell
+            .chain(configuration.controlled.iter().cloned())
+            .map(|name| (name, None))
+            .collect();
         let set = runner_env.into_iter().chain(configuration.env.clone());
         changes.extend(set.map(|(name, value)| (name, Some(value))));
         changes
@@ -299,7 +302,8 @@ impl<'a> Launcher<'a> {
             detail: self.scrub.text(&render_failure(class, end, problem.as_deref())),
         });
         let by_log = self.document.protocol.cost_field.as_ref();
-        let settings = report.as_ref().and_then(|report| serde_json::to_value(&report.settings).ok());
+        let settings =
+            report.as_ref().and_then(|report| serde_json::to_value(&report.settings).ok());
         Ok(LaunchRecord {
             slot: launch.slot.clone(),
             items: launch.items.clone(),

@@ -47,7 +47,11 @@ pub(super) fn make_report(
         .hint(format!("cargo xtask prereg run {} --resume", ladder.name))?;
     let version = version_of(frozen, run)
         .with_context(|| {
-            format!("run {} is of a version that `{}` does not hold", stored.name, ladder.frozen_path())
+            format!(
+                "run {} is of a version that `{}` does not hold",
+                stored.name,
+                ladder.frozen_path()
+            )
         })
         .hint("the chain was replaced: bring the frozen file back from git")?;
     let document = ladder.document_of(version)?;
@@ -63,11 +67,7 @@ pub(super) fn write_report(folder: &Path, made: &Made) -> anyhow::Result<()> {
     samples_file::write_derived(&folder.join("result.json"), &made.json)
 }
 
-fn check_report(
-    ladder: &Ladder<'_>,
-    stored: &StoredRun,
-    made: &Made,
-) -> anyhow::Result<Outcome> {
+fn check_report(ladder: &Ladder<'_>, stored: &StoredRun, made: &Made) -> anyhow::Result<Outcome> {
     let mut same = true;
     for (file, expected) in [("report.md", &made.markdown), ("result.json", &made.json)] {
         let found = files::read_text_if_present(&stored.folder.join(file))?.unwrap_or_default();
@@ -105,10 +105,8 @@ pub(super) fn choose_run(ladder: &Ladder<'_>, name: Option<&str>) -> anyhow::Res
     };
     match found {
         Some(run) => Ok(run),
-        None if names.is_empty() => {
-            Err(anyhow::anyhow!("ladder `{}` was never run", ladder.name))
-                .hint(format!("cargo xtask prereg run {}", ladder.name))
-        }
+        None if names.is_empty() => Err(anyhow::anyhow!("ladder `{}` was never run", ladder.name))
+            .hint(format!("cargo xtask prereg run {}", ladder.name)),
         None => bail!(
             "ladder `{}` has no run `{}`; there are {}",
             ladder.name,

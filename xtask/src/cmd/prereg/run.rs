@@ -63,7 +63,9 @@ pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
     )?;
     let ended = bench.measure(&checked.document, &mut launcher)?;
     drop(launcher);
-    bench.journal.append(&json!({ "event": "run_end", "time": clock::now_utc(), "how": ended.word() }))?;
+    bench
+        .journal
+        .append(&json!({ "event": "run_end", "time": clock::now_utc(), "how": ended.word() }))?;
     if ended == HowEnded::Interrupted {
         term::log(&format!(
             "prereg: interrupted; everything finished is on disk\nhint: cargo xtask prereg run {} \
@@ -188,12 +190,15 @@ pub(super) struct Bench {
     pub(super) journal: JournalFile,
     journal_text: String,
     boot: String,
-    scrub: crate::scrub::Scrub,
 }
 
 impl Bench {
     /// Opens a run's folder, or makes it.
-    pub(super) fn open(root: &Path, folder: &Path, args: &impl std::fmt::Debug) -> anyhow::Result<Bench> {
+    pub(super) fn open(
+        root: &Path,
+        folder: &Path,
+        args: &impl std::fmt::Debug,
+    ) -> anyhow::Result<Bench> {
         files::create_folder(folder)?;
         let (file, text, torn) = samples_file::open_samples(&folder.join("samples.jsonl"))?;
         let Samples { records, .. } = parse_samples(&text)
@@ -201,26 +206,29 @@ impl Bench {
             .with_context(|| format!("`{}/samples.jsonl` is damaged", folder.display()))?;
         let journal_path = folder.join("journal.jsonl");
         let journal_text = files::read_text_if_present(&journal_path)?.unwrap_or_default();
-        let mut journal = if files::exists(&journal_path) {
+        let journal = if files::exists(&journal_path) {
             JournalFile::open_append(&journal_path)?
         } else {
             JournalFile::create_new(&journal_path)?
         };
-        let scrub = env::read_scrub(root);
+        let mut journal = journal.with_scrub(env::read_scrub(root));
+        let facts = host::read_host_facts();
         let boot = read_boot();
-        let mut entry = json!({
+        let entry = json!({
             "event": "session_start",
             "time": clock::now_utc(),
             "arguments": format!("{args:?}"),
             "git": git::read_git_state(root),
-            "machine": host::read_host_facts(),
+            "machine": facts.hardware(),
+            "kernel": facts.kernel,
+            "cores": facts.cores,
+            "driver": facts.gpu.and_then(|gpu| gpu.driver),
             "environment": env::read_relevant_vars(),
             "boot": boot,
             "torn_sample": torn,
         });
-        scrub.json(&mut entry);
         journal.append(&entry)?;
-        Ok(Bench { records, file, journal, journal_text, boot, scrub })
+        Ok(Bench { records, file, journal, journal_text, boot })
     }
 
     /// Writes what is being run, where that is not on disk yet.
@@ -244,9 +252,12 @@ impl Bench {
         }))?;
         if let Some(reason) = again {
             let earlier: Vec<String> = (ladder.read_runs()?.iter())
-                .filter(|stored| stored.run.as_ref().is_some_and(|run| {
-                    version_of(&checked.frozen, run).is_some_and(|one| one.version == version.version)
-                }))
+                .filter(|stored| {
+                    stored.run.as_ref().is_some_and(|run| {
+                        version_of(&checked.frozen, run)
+                            .is_some_and(|one| one.version == version.version)
+                    })
+                })
                 .map(|stored| stored.name.clone())
                 .collect();
             // The run that is beginning is the last of them.
@@ -269,14 +280,18 @@ impl Bench {
     /// One that only the harness did not survive is.
     pub(super) fn settle_lost_launch(&mut self, document: &Document) -> anyhow::Result<()> {
         let Some(lost) = find_lost_launch(&self.journal_text, &self.boot) else { return Ok(()) };
-        let Step::Launch(launch) = plan_step(document, &judge(document, &self.records), &self.records)
+        let Step::Launch(launch) =
+            plan_step(document, &judge(document, &self.records), &self.records)
         else {
             return Ok(());
         };
         if serde_json::to_value(&launch.slot)? != lost {
             return Ok(());
         }
-        term::log(&format!("prereg: the host was lost during {}; it counts as a crash", launch.label));
+        term::log(&format!(
+            "prereg: the host was lost during {}; it counts as a crash",
+            launch.label
+        ));
         self.append(Record::Launch(LaunchRecord {
             slot: launch.slot,
             items: launch.items,
@@ -325,7 +340,9 @@ impl Bench {
             }
             let label = match &step {
                 Step::Launch(launch) => launch.label.clone(),
-                Step::Command(command) => format!("oracle {}: {}", command.oracle, command.command.join(" ")),
+                Step::Command(command) => {
+                    format!("oracle {}: {}", command.oracle, command.command.join(" "))
+                }
                 Step::Finished => String::new(),
             };
             let (ended, took) = clock::time(|| match &step {
@@ -357,14 +374,13 @@ impl Bench {
     }
 
     fn note_launch(&mut self, launch: &Launch) -> anyhow::Result<()> {
-        let mut entry = json!({
+        let entry = json!({
             "event": "launch",
             "time": clock::now_utc(),
             "boot": self.boot,
             "slot": launch.slot,
             "items": launch.items,
         });
-        self.scrub.json(&mut entry);
         self.journal.append(&entry)
     }
 

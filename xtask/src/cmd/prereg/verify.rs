@@ -78,15 +78,7 @@ pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
             pins.machine, version.pins.machine
         ));
     }
-    Ok(Checked {
-        frozen,
-        document,
-        runner,
-        model,
-        head: pins.commit,
-        machine: pins.machine,
-        notes,
-    })
+    Ok(Checked { frozen, document, runner, model, head: pins.commit, machine: pins.machine, notes })
 }
 
 fn short(commit: &str) -> &str {
@@ -261,11 +253,14 @@ mod tests {
 
     #[test]
     fn code_is_what_a_program_is_built_from() {
-        for path in ["Cargo.lock", "engine/src/lib.rs", "cell-report/Cargo.toml", ".cargo/config.toml"]
+        for path in
+            ["Cargo.lock", "engine/src/lib.rs", "cell-report/Cargo.toml", ".cargo/config.toml"]
         {
             assert!(is_code(path), "{path}");
         }
-        for path in ["README.md", "docs/a.md", "benchmarks/x.csv", "xtask/src/main.rs", "LICENSE-MIT"] {
+        for path in
+            ["README.md", "docs/a.md", "benchmarks/x.csv", "xtask/src/main.rs", "LICENSE-MIT"]
+        {
             assert!(!is_code(path), "{path}");
         }
     }

@@ -45,6 +45,7 @@ fn render(
         run.name
     )?;
     outcome(out, document, result)?;
+    background(out, document)?;
     for round in &result.rounds {
         ladder(out, document, round, result.rounds.len() > 1)?;
     }
@@ -104,6 +105,18 @@ fn outcome(out: &mut String, document: &Document, result: &ResultFile) -> std::f
             round => format!("after pass {round}"),
         };
         writeln!(out, "\nDropped {when}: {} ({}).", drop.item, drop.why)?;
+    }
+    writeln!(out)
+}
+
+/// What was known beforehand, and the changes under test.
+fn background(out: &mut String, document: &Document) -> std::fmt::Result {
+    writeln!(out, "## Background\n")?;
+    if !document.background.trim().is_empty() {
+        writeln!(out, "{}\n", document.background.trim())?;
+    }
+    for item in &document.items {
+        writeln!(out, "- {}: {}", item.id, cell(&item.title))?;
     }
     writeln!(out)
 }
