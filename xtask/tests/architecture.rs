@@ -1,4 +1,5 @@
 //! Holds the architecture invariants that a test can see in the tree (ARCHITECTURE.md).
+#![allow(clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
