@@ -18,6 +18,12 @@ struct Step {
 }
 
 const STEPS: &[Step] = &[
+    // First, because everything after it compiles what the lock holds.
+    Step {
+        name: "verify-lock",
+        cargo_args: &["run", "--quiet", "--locked", "--package", "xtask", "--", "verify-lock"],
+        env: &[],
+    },
     Step { name: "fmt", cargo_args: &["fmt", "--all", "--check"], env: &[] },
     Step {
         name: "clippy",
@@ -121,7 +127,10 @@ mod tests {
     #[test]
     fn an_unknown_step_is_named_with_the_known_ones() {
         let error = plan_steps(&["tests".to_owned()]).unwrap_err().to_string();
-        assert!(error.starts_with("no step `tests`; the steps are fmt, clippy, test"), "{error}");
+        assert!(
+            error.starts_with("no step `tests`; the steps are verify-lock, fmt, clippy, test"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::family::Family;
 use super::finding::{Code, Finding, Repair, Severity, Subject};
-use super::lockfile::{LockFile, PackageIndex, parse_lock};
-use super::repair;
+use super::lockfile::{LockError, LockFile, PackageIndex, parse_lock};
 use super::source::LockedSource;
+use super::spanned::TextError;
 use super::workspace::{Dependency, Want, Workspace};
 
 mod dependencies;
@@ -124,12 +124,21 @@ fn read_lock(text: Option<&str>) -> Result<LockFile, Box<Finding>> {
         return Err(Box::new(finding));
     };
     parse_lock(text).map_err(|error| {
-        let mut finding = Finding::new(Code::LockParse, Subject::Lock)
-            .note(error.message)
-            .repair(repair::of_broken_lock());
-        finding.lock_line = error.line;
-        Box::new(finding)
+        let repair = match &error {
+            LockError::Broken(_) => Repair::RestoreLock,
+            LockError::UnknownVersion(_) => Repair::ByHand(
+                "lock with a cargo that writes a known version, or check with a newer verify-lock"
+                    .to_owned(),
+            ),
+        };
+        Box::new(report_broken(error.text(), repair))
     })
+}
+
+fn report_broken(error: &TextError, repair: Repair) -> Finding {
+    let mut finding = Finding::new(Code::LockParse, Subject::Lock).note(error.message.clone());
+    finding.lock_line = error.line;
+    finding.repair(repair)
 }
 
 /// The git repositories of the families' anchors.
@@ -208,18 +217,9 @@ struct Context<'c> {
 
 impl Context<'_> {
     fn run(&self, counts: &mut Counts) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = self
-            .lock
-            .problems
-            .iter()
-            .map(|problem| {
-                let mut finding = Finding::new(Code::LockParse, Subject::Lock)
-                    .note(problem.message.clone())
-                    .repair(repair::of_broken_lock());
-                finding.lock_line = problem.line;
-                finding
-            })
-            .collect();
+        let problems = self.lock.problems.iter();
+        let mut findings: Vec<Finding> =
+            problems.map(|problem| report_broken(problem, Repair::RestoreLock)).collect();
         let states = patches::find_states(self);
         let matching = dependencies::match_dependencies(self, &states);
         findings.extend(patches::check_patches(self, &states));
@@ -290,3 +290,6 @@ struct Matching {
     /// What was found.
     findings: Vec<Finding>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -143,6 +143,8 @@ pub(crate) enum Repair {
     UpdateWorkspace,
     /// `cargo generate-lockfile`.
     GenerateLock,
+    /// Restore a lock that cargo cannot read either, then `cargo update -w`.
+    RestoreLock,
     /// No command of cargo: what to do instead.
     ByHand(String),
 }

@@ -82,16 +82,40 @@ pub(crate) struct UnusedPatch {
     pub(crate) line: usize,
 }
 
+/// Why nothing could be made of a lockfile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LockError {
+    /// It is of a version whose meaning is not known here.
+    UnknownVersion(TextError),
+    /// It is no lockfile, or a broken one.
+    Broken(TextError),
+}
+
+impl LockError {
+    /// What is wrong, and where.
+    pub(crate) fn text(&self) -> &TextError {
+        match self {
+            Self::UnknownVersion(text) | Self::Broken(text) => text,
+        }
+    }
+}
+
+impl From<TextError> for LockError {
+    fn from(text: TextError) -> Self {
+        Self::Broken(text)
+    }
+}
+
 /// Reads a lockfile. An error means that nothing could be made of it.
-pub(crate) fn parse_lock(text: &str) -> Result<LockFile, TextError> {
+pub(crate) fn parse_lock(text: &str) -> Result<LockFile, LockError> {
     if let Some(line) = find_conflict_marker(text) {
         let message = "it holds merge conflict markers".to_owned();
-        return Err(TextError { line: Some(line), message });
+        return Err(LockError::Broken(TextError { line: Some(line), message }));
     }
     let lines = Lines::new(text);
     let document = spanned::parse_document(text, &lines)?;
     let root = document.get_ref();
-    let version = parse_version(root, &lines)?;
+    let version = parse_version(root, &lines).map_err(LockError::UnknownVersion)?;
     let encoding = if version >= 4 { RefEncoding::Percent } else { RefEncoding::Literal };
     let reader = Reader { lines: &lines, encoding };
 

@@ -9,11 +9,6 @@ pub(crate) fn update(lock: &LockFile, index: PackageIndex) -> Repair {
     Repair::UpdatePackage(package_spec(lock, index))
 }
 
-/// The repair of a lock that cannot be read: cargo cannot read it either, so no command of it helps.
-pub(crate) fn of_broken_lock() -> Repair {
-    Repair::ByHand("restore Cargo.lock from version control, then `cargo update -w`".to_owned())
-}
-
 /// The shortest package id by which cargo knows an entry of the lock.
 fn package_spec(lock: &LockFile, index: PackageIndex) -> String {
     let package = &lock.packages[index];
@@ -39,6 +34,9 @@ pub(crate) fn render_repair(repair: &Repair, manifest_path: Option<&str>) -> Str
         Repair::UpdatePackage(spec) => format!("cargo update -p {}", quote(spec)),
         Repair::UpdateWorkspace => "cargo update -w".to_owned(),
         Repair::GenerateLock => "cargo generate-lockfile".to_owned(),
+        Repair::RestoreLock => {
+            "restore Cargo.lock from version control, then cargo update -w".to_owned()
+        }
         Repair::ByHand(text) => return text.clone(),
     };
     match manifest_path {

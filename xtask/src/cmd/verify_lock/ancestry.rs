@@ -188,6 +188,7 @@ fn read_old(base: &str, loaded: &Loaded, lead: Option<&LockedPackage>) -> anyhow
     let own_repo = GitRepo::open(&loaded.root_dir)?;
     let text = own_repo.read_file_at(base, "Cargo.lock")?;
     let lock = parse_lock(&text).map_err(|error| {
+        let error = error.text();
         let line = error.line.map_or_else(String::new, |line| format!(":{line}"));
         anyhow::anyhow!("Cargo.lock{line} of `{base}`: {}", error.message)
     })?;

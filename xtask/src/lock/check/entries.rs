@@ -6,7 +6,7 @@ use super::{Context, Matching};
 use crate::lock::finding::{Code, Finding, Subject};
 use crate::lock::lockfile::PackageIndex;
 use crate::lock::repair;
-use crate::lock::source::{GitReference, is_full_commit, is_hex_rev, is_prefix};
+use crate::lock::source::{GitReference, GitSource, is_full_commit, is_hex_rev, is_prefix};
 
 /// Checks the commits of git entries.
 pub(super) fn check_entries(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
@@ -20,11 +20,12 @@ fn check_commits(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
     for (index, package) in context.lock.packages.iter().enumerate() {
         let Some(source) = package.source.git() else { continue };
         let commit = package.source.commit();
+        let whole = |source: &GitSource| format!("{source}#<whole commit id>");
         let (code, wanted, note) = match (commit, &source.reference) {
-            (None, _) => (Code::NotPrecise, source.to_string(), "no commit follows".to_owned()),
+            (None, _) => (Code::NotPrecise, whole(source), "no commit follows".to_owned()),
             (Some(commit), _) if !is_full_commit(commit) => {
                 let note = format!("`{commit}` is no whole commit id of 40 or 64 hex digits");
-                (Code::NotPrecise, source.to_string(), note)
+                (Code::NotPrecise, whole(source), note)
             }
             (Some(commit), GitReference::Rev(rev))
                 if is_hex_rev(rev) && !is_prefix(rev, commit) =>

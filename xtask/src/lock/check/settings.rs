@@ -1,6 +1,6 @@
 //! Settings of a workspace that do not do what they seem to.
 
-use crate::lock::finding::{Code, Finding, Subject};
+use crate::lock::finding::{Code, Finding, Location, Subject};
 use crate::lock::workspace::Workspace;
 
 /// Checks what the manifests and the cargo configuration set.
@@ -16,9 +16,10 @@ pub(super) fn check_settings(workspace: &Workspace) -> Vec<Finding> {
         );
     }
     for lock in &workspace.stray_locks {
+        let at = Location { file: lock.clone(), line: 1, section: String::new() };
         findings.push(
             setting(Code::StrayLock)
-                .locked(lock.clone())
+                .at(&at)
                 .note("the lock of the workspace is the one beside the root manifest"),
         );
     }

@@ -13,6 +13,9 @@ const MAX_NAMES: usize = 8;
 pub(crate) fn render_human(report: &Report) -> String {
     let mut text = String::new();
     for workspace in &report.workspaces {
+        if !text.is_empty() {
+            text.push('\n');
+        }
         for group in group_findings(&workspace.checked.findings) {
             text.push_str(&render_group(workspace, &group));
             text.push('\n');
