@@ -128,7 +128,8 @@ pub(crate) fn render_entry(entry: &OomEntry) -> String {
     let fields =
         [&entry.model, &length, &entry.date, &entry.commit, &peak, &entry.source_csv].map(|f| {
             let field = one_line(f);
-            if field.contains([',', '"']) {
+            // A byte-order mark in front would be taken for one of the file's when it is read.
+            if field.contains([',', '"', '\u{feff}']) {
                 format!("\"{}\"", field.replace('"', "\"\""))
             } else {
                 field

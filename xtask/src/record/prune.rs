@@ -166,7 +166,7 @@ mod tests {
         #[test]
         fn pruning_a_model_unblocks_it_and_leaves_all_other_lines(
             lines in proptest::collection::vec(
-                prop_oneof!["(tiny|big|tiny2),[0-9]{1,4},2026-07-0[1-9],abc,,s", any::<String>()],
+                prop_oneof!["(tiny|big|tiny2),[0-9]{1,4},2026-07-0[1-9],abc,,s", "[a-z0-9,\"\r]{0,20}"],
                 0..12,
             ),
         ) {
@@ -176,8 +176,6 @@ mod tests {
             let pruned = String::from_utf8(drop_lines(text.as_bytes(), &plan.dropped)).unwrap();
             let after = parse_record(&pruned);
             prop_assert!(after.blocking("tiny", u64::MAX).is_none());
-            // A byte-order mark counts only in front of the first line, which may be another now.
-            prop_assume!(!text.contains('\u{feff}'));
             prop_assert_eq!(record.lines().len() - plan.dropped.len(), after.lines().len());
             prop_assert_eq!(record.warnings().len(), after.warnings().len());
         }
