@@ -3,5 +3,9 @@
 //! Pure. The arithmetic is in `stats` and `verdict`; launching and files are in `cmd::ab`.
 
 pub(crate) mod activation;
+pub(crate) mod analysis;
+pub(crate) mod config;
 pub(crate) mod quiet;
+pub(crate) mod render;
 pub(crate) mod same_work;
+pub(crate) mod samples;

@@ -51,14 +51,13 @@ pub(crate) fn attribute_switch(
     let taken_back = effect(|[base, switched, _]| (*switched, *base), 1)?;
     let residual = effect(|[_, switched, baseline]| (*baseline, *switched), 2)?;
     let percent = |log_ratio: f64| 100.0 * log_ratio.exp_m1();
-    let percents = |ends: Interval| Interval { low: percent(ends.low), high: percent(ends.high) };
     Some(SwitchAttribution {
         gain_pct: percent(gain.estimate),
-        gain_interval_pct: percents(gain.interval),
+        gain_interval_pct: gain.interval.map(percent),
         returned_pct: (!gain.interval.contains(0.0))
             .then(|| 100.0 * taken_back.estimate / gain.estimate),
         residual_pct: percent(residual.estimate),
-        residual_interval_pct: percents(residual.interval),
+        residual_interval_pct: residual.interval.map(percent),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+pub(crate) mod ab;
 pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;
@@ -26,6 +27,7 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Ab(Box<ab::Args>),
     /// Run every check and test of the project.
     Ci(ci::Args),
     Model(model::Args),

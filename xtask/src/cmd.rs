@@ -1,5 +1,6 @@
 //! The commands, one module each: read → plan → act → write.
 
+pub(crate) mod ab;
 pub(crate) mod ci;
 pub(crate) mod model;
 pub(crate) mod oom_record;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::classify::{Classification, DecidedBy, StopReason};
-use crate::hardware::GpuFacts;
+use crate::hardware::{GpuFacts, HostFacts};
 use crate::sweep_config::{Device, Request};
 
 /// The `schema` number that this version writes.
@@ -129,6 +129,19 @@ pub(crate) struct HostNote {
     pub(crate) memory_bytes: Option<u64>,
     /// The GPU with its driver.
     pub(crate) gpu: Option<GpuFacts>,
+}
+
+impl From<&HostFacts> for HostNote {
+    fn from(facts: &HostFacts) -> HostNote {
+        HostNote {
+            os: facts.os.clone(),
+            kernel: facts.kernel.clone(),
+            cpu: facts.cpu.clone(),
+            cores: facts.cores,
+            memory_bytes: facts.memory_bytes,
+            gpu: facts.gpu.clone(),
+        }
+    }
 }
 
 /// A launch.

@@ -6,10 +6,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-#[allow(dead_code)]
 mod ab;
 mod admission;
-#[allow(dead_code)]
 mod attribution;
 mod capture;
 mod cell_result;
@@ -22,15 +20,12 @@ mod diagnostic;
 mod edge;
 mod eta;
 mod flag;
-#[allow(dead_code)]
 mod gate;
 mod geometry;
 mod hardware;
 mod journal;
 mod lock;
-#[allow(dead_code)]
 mod memory_curve;
-#[allow(dead_code)]
 mod metric;
 mod model_ref;
 mod model_source;
@@ -40,15 +35,13 @@ mod plan;
 mod prereg;
 mod record;
 mod runner;
-#[allow(dead_code)]
 mod schedule;
 mod scripted;
 mod scrub;
-#[allow(dead_code)]
+mod sha256;
 mod stats;
 mod sweep_config;
 mod sweep_table;
-#[allow(dead_code)]
 mod verdict;
 
 use outcome::Outcome;
@@ -70,6 +63,7 @@ fn main() -> ExitCode {
 fn run(command: cli::Command) -> anyhow::Result<Outcome> {
     let root = edge::workspace::find_root()?;
     match command {
+        cli::Command::Ab(args) => cmd::ab::run(&root, &args),
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
         cli::Command::Model(args) => cmd::model::run(&root, &args),
         cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),

@@ -171,6 +171,22 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
     })
 }
 
+impl Runner {
+    /// The same runner with arguments after its own, each passed as it stands.
+    pub(crate) fn with_extra_args(&self, args: &[String]) -> Runner {
+        let extra = args.iter().map(|arg| Argument::One(Template::literal(arg)));
+        let command = self.command.iter().cloned().chain(extra).collect();
+        Runner { command, ..self.clone() }
+    }
+
+    /// The same runner with another program, which is there already.
+    pub(crate) fn with_program(&self, program: &str) -> Runner {
+        let first = Argument::One(Template::literal(program));
+        let command = std::iter::once(first).chain(self.command.iter().skip(1).cloned()).collect();
+        Runner { command, build: None, ..self.clone() }
+    }
+}
+
 /// The command line of one cell: the program, then its arguments, each passed as it stands. Relative
 /// paths are meant from the workspace root.
 pub(crate) fn render_command(runner: &Runner, vars: &CellVars) -> Vec<String> {

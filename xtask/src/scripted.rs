@@ -20,9 +20,24 @@ pub(crate) struct Script {
     /// Seed of the noise.
     #[serde(default)]
     pub(crate) seed: u64,
+    /// What draws the noise of a launch.
+    #[serde(default)]
+    pub(crate) noise_by: NoiseBy,
     /// The cells, in the order in which they are tried.
     #[serde(default, rename = "cell")]
     pub(crate) cells: Vec<ScriptedCell>,
+}
+
+/// What draws the noise of a launch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NoiseBy {
+    /// Its number in the launch log.
+    #[default]
+    Launch,
+    /// The name of the file that its report goes to: the same launch has the same noise even where
+    /// another one was killed before it.
+    ReportName,
 }
 
 /// Which launches it is about, and what they do. Everything is done in the order of the fields.
@@ -142,6 +157,8 @@ pub(crate) struct Launch {
     pub(crate) max_tokens: u64,
     /// How many launches there were before, by the launch log.
     pub(crate) index: u64,
+    /// The name of the file that the report goes to.
+    pub(crate) report_name: String,
     /// The environment.
     pub(crate) env: BTreeMap<String, String>,
 }
@@ -163,7 +180,10 @@ impl Script {
     /// The times of this launch relative to those of the script: noise and drift.
     fn pace(&self, cell: &ScriptedCell, launch: &Launch) -> f64 {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-        rng.set_stream(launch.index);
+        rng.set_stream(match self.noise_by {
+            NoiseBy::Launch => launch.index,
+            NoiseBy::ReportName => hash_name(&launch.report_name),
+        });
         // The sum of twelve uniform numbers less six is close enough to a normal deviate.
         let deviate = (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
         let noise = (cell.noise_pct / 100.0 * deviate).exp();
@@ -224,6 +244,13 @@ impl Script {
     }
 }
 
+/// FNV-1a: the same on every platform and version.
+fn hash_name(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// Replaces what the other value has, table by table.
 fn overlay(value: &mut serde_json::Value, other: serde_json::Value) {
     use serde_json::Value::Object;
@@ -261,7 +288,14 @@ mod tests {
     use super::*;
 
     fn launch(model: &str, len: u64, index: u64) -> Launch {
-        Launch { model: model.to_owned(), len, max_tokens: 9, index, env: BTreeMap::new() }
+        Launch {
+            model: model.to_owned(),
+            len,
+            max_tokens: 9,
+            index,
+            report_name: format!("{index}.json"),
+            env: BTreeMap::new(),
+        }
     }
 
     #[test]
@@ -288,6 +322,12 @@ mod tests {
         let pace = |index| script.pace(&cell, &launch("a", 8, index));
         assert!((pace(3) - pace(3)).abs() < 1e-12);
         assert!((pace(3) - pace(4)).abs() > 1e-6);
+        let by_name = Script { noise_by: NoiseBy::ReportName, ..script.clone() };
+        let named =
+            |name: &str, index| Launch { report_name: name.to_owned(), ..launch("a", 8, index) };
+        let pace_of = |launch: &Launch| by_name.pace(&cell, launch);
+        assert!((pace_of(&named("x", 3)) - pace_of(&named("x", 9))).abs() < 1e-12);
+        assert!((pace_of(&named("x", 3)) - pace_of(&named("y", 3))).abs() > 1e-6);
         let cell = ScriptedCell { drift_pct: 1.0, ..ScriptedCell::default() };
         assert!((script.pace(&cell, &launch("a", 8, 5)) - 1.05).abs() < 1e-12);
     }

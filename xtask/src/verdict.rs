@@ -105,25 +105,32 @@ pub(crate) struct Judgement {
     pub(crate) blocks_needed: Option<usize>,
 }
 
-/// The effect of pairs (base, leg), one for each block; `None` for no pair or a value that is not
-/// finite.
+/// The effect of pairs (base, leg), one for each block: their log ratios where every value is
+/// positive, else their differences. `None` for no pair or a value that is not finite.
 pub(crate) fn paired_effect(pairs: &[(f64, f64)], bootstrap: Bootstrap) -> Option<Effect> {
+    if pairs.iter().all(|(base, leg)| *base > 0.0 && *leg > 0.0) {
+        // The ratio first: equal values then give exactly 0.
+        effect_of(pairs, Scale::LogRatio, |base, leg| (leg / base).ln(), bootstrap)
+    } else {
+        paired_difference(pairs, bootstrap)
+    }
+}
+
+/// The effect of pairs by their differences, for quantities whose ratio means nothing.
+pub(crate) fn paired_difference(pairs: &[(f64, f64)], bootstrap: Bootstrap) -> Option<Effect> {
+    effect_of(pairs, Scale::Difference, |base, leg| leg - base, bootstrap)
+}
+
+fn effect_of(
+    pairs: &[(f64, f64)],
+    scale: Scale,
+    effect: fn(f64, f64) -> f64,
+    bootstrap: Bootstrap,
+) -> Option<Effect> {
     if pairs.iter().any(|(base, leg)| !base.is_finite() || !leg.is_finite()) {
         return None;
     }
-    let scale = if pairs.iter().all(|(base, leg)| *base > 0.0 && *leg > 0.0) {
-        Scale::LogRatio
-    } else {
-        Scale::Difference
-    };
-    let effects: Vec<f64> = pairs
-        .iter()
-        .map(|(base, leg)| match scale {
-            // The ratio first: equal values then give exactly 0.
-            Scale::LogRatio => (leg / base).ln(),
-            Scale::Difference => leg - base,
-        })
-        .collect();
+    let effects: Vec<f64> = pairs.iter().map(|(base, leg)| effect(*base, *leg)).collect();
     Some(Effect {
         scale,
         center: center(&effects, bootstrap)?,

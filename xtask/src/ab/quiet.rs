@@ -24,6 +24,16 @@ pub(crate) struct HostSample {
     pub(crate) gpu_throttled: Option<bool>,
 }
 
+/// What follows from a disturbed run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum QuietRule {
+    /// It is rejected and repeated.
+    Required,
+    /// It counts, and what disturbed it is in the samples alone.
+    Noted,
+}
+
 /// What still counts as quiet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct QuietLimits {

@@ -6,17 +6,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use xshell::{Shell, cmd};
-
 use crate::cli::sweep::Args;
-use crate::diagnostic::HintExt as _;
 use crate::edge::interrupt::Interrupt;
 use crate::edge::launch_lock::LaunchLock;
-use crate::edge::{cell, clock, env, files, git, host, term};
+use crate::edge::{clock, env, files, git, host, runner_store, term};
 use crate::journal::{HostNote, Journal, SCHEMA, SweepStart};
 use crate::outcome::Outcome;
-use crate::runner::Runner;
 
 mod act;
 mod output;
@@ -38,7 +33,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     }
     let interrupt = Interrupt::install()?;
     let _lock = LaunchLock::acquire(root, "sweep")?;
-    if let Err(error) = build_runner(root, &prepared.runner) {
+    if let Err(error) = runner_store::build_runner(root, &prepared.runner) {
         // Ctrl-C reaches the compiler as well.
         return if interrupt.is_set() { Ok(Outcome::Interrupted) } else { Err(error) };
     }
@@ -52,27 +47,10 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     act::run(root, args, prepared, output, interrupt)
 }
 
-/// Builds what the runner says, with the compiler's progress on stderr.
-fn build_runner(root: &Path, runner: &Runner) -> anyhow::Result<()> {
-    let Some(build) = &runner.build else { return Ok(()) };
-    term::log(&format!("building `{}` of `{}` …", build.bin, build.package));
-    let shell = Shell::new()?;
-    shell.change_dir(root);
-    let (package, bin) = (&build.package, &build.bin);
-    cmd!(shell, "cargo build --locked --release --package {package} --bin {bin}")
-        .quiet()
-        .run()
-        .with_context(|| format!("cannot build the runner `{}`", runner.name))
-}
-
 /// The program that will measure.
 fn find_program(root: &Path, prepared: &Prepared) -> anyhow::Result<PathBuf> {
-    let (_, first) = prepared.launch_of(root, prepared.grid.cells().next(), "report.json");
-    let program = first.first().map(String::as_str).unwrap_or_default();
-    let path = cell::program_path(root, program);
-    host::which(&path.to_string_lossy())
-        .with_context(|| format!("runner `{}`: no program `{program}`", prepared.runner.name))
-        .hint("install it, or give its path in the runner's definition in bench-configs/runners/")
+    let (_, command) = prepared.launch_of(root, prepared.grid.cells().next(), "report.json");
+    runner_store::find_program(root, &prepared.runner, &command)
 }
 
 /// Starts new files, or goes on with those of an earlier sweep after checking that it is the same.
@@ -101,7 +79,6 @@ fn open_output(
 
 fn sweep_start(root: &Path, prepared: &Prepared, resumed: bool) -> SweepStart {
     let git = git::read_git_state(root);
-    let host = &prepared.host;
     SweepStart {
         time: clock::now_utc(),
         schema: SCHEMA,
@@ -112,14 +89,7 @@ fn sweep_start(root: &Path, prepared: &Prepared, resumed: bool) -> SweepStart {
         settings_sha256: prepare::hash_settings(&prepared.settings),
         config_sha256: prepared.config_sha256.clone(),
         record_in_force: !prepared.ignores_record,
-        host: HostNote {
-            os: host.os.clone(),
-            kernel: host.kernel.clone(),
-            cpu: host.cpu.clone(),
-            cores: host.cores,
-            memory_bytes: host.memory_bytes,
-            gpu: host.gpu.clone(),
-        },
+        host: HostNote::from(&prepared.host),
         commit: git.commit,
         dirty: git.dirty,
         engine_version: prepared.engine_version.clone(),

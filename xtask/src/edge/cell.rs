@@ -11,11 +11,16 @@ use std::time::Duration;
 use super::interrupt::Interrupt;
 use super::process::{ChildEnd, ChildSpec, run_child};
 use crate::cell_result::{CellNumbers, Leavings, parse_result};
-use crate::classify::{Classification, DecidedBy, Ending, ResultState, StopReason, classify};
+use crate::classify::{
+    Classification, DecidedBy, Ending, ExitKind, ResultState, StopReason, classify,
+};
+use crate::journal::{Evidence, ProcessNote};
 use crate::runner::{CellVars, ResultFormat, Runner, render_command, render_env};
 
 /// A report beyond this size is none.
 const REPORT_LIMIT_BYTES: u64 = 64 << 20;
+/// Lines of stderr that a failed cell's evidence keeps.
+const STDERR_TAIL_LINES: usize = 5;
 
 /// What to launch.
 #[derive(Debug, Clone)]
@@ -51,6 +56,42 @@ impl CellOutcome {
     /// Whether it ended because the whole run was interrupted, so that it says nothing.
     pub(crate) fn was_interrupted(&self) -> bool {
         self.end.stopped == Some(StopReason::Interrupt)
+    }
+
+    /// What decided the classification, as journals have it.
+    pub(crate) fn evidence(&self) -> Evidence {
+        let end = &self.end;
+        Evidence {
+            decided_by: Some(self.decided_by),
+            pattern: end.pattern.as_ref().map(|found| found.pattern.to_owned()),
+            line: end.pattern.as_ref().map(|found| found.line.clone()),
+            result_problem: self.numbers.as_ref().err().cloned(),
+            cgroup_oom_kills: end.cgroup_oom_kills,
+            available_low_bytes: end.available_low_bytes,
+            stderr_tail: match self.classification {
+                Some(_) => end.stderr.last_lines(STDERR_TAIL_LINES),
+                None => Vec::new(),
+            },
+        }
+    }
+
+    /// The numbers of the process, as journals have them.
+    pub(crate) fn process_note(&self) -> ProcessNote {
+        let end = &self.end;
+        let (exit_code, signal) = match end.exit {
+            ExitKind::Code(code) => (Some(code), None),
+            ExitKind::Signal(signal) => (None, Some(signal)),
+        };
+        ProcessNote {
+            exit_code,
+            signal,
+            stopped: end.stopped,
+            wall_ms: end.wall.as_secs_f64() * 1e3,
+            cpu_ms: end.cpu.as_secs_f64() * 1e3,
+            rss_peak_bytes: end.rss_peak_bytes,
+            output_bytes: end.stdout.total_bytes() + end.stderr.total_bytes(),
+            omitted_output_bytes: end.stdout.omitted_bytes() + end.stderr.omitted_bytes(),
+        }
     }
 }
 

@@ -35,6 +35,11 @@ pub(crate) fn read_args() -> Vec<String> {
     std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 
+/// Cargo's target folder, as commands have it.
+pub(crate) fn read_target_dir() -> String {
+    read_var("CARGO_TARGET_DIR").unwrap_or_else(|| "target".to_owned())
+}
+
 /// What keeps this machine's paths out of tracked files.
 pub(crate) fn read_scrub(root: &Path) -> Scrub {
     let temp = std::env::temp_dir();

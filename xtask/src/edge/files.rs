@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -36,6 +37,32 @@ pub(crate) fn list_files(folder: &Path) -> Vec<PathBuf> {
 /// The path from the root of the file system, without asking what is there.
 pub(crate) fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("`{}` is no path", path.display()))
+}
+
+/// Makes one folder. Returns whether it is new.
+pub(crate) fn create_folder_new(path: &Path) -> anyhow::Result<bool> {
+    match std::fs::create_dir(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot create the folder `{}`", path.display()))
+        }
+    }
+}
+
+/// Replaces a file by this text as a whole: a reader, or a crash, sees the old one or the new one.
+pub(crate) fn replace_text(path: &Path, text: &str) -> anyhow::Result<()> {
+    let write = || -> anyhow::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new()
+            .permissions(std::fs::Permissions::from_mode(0o644))
+            .tempfile_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// Makes a folder and what is above it.

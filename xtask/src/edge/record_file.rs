@@ -8,8 +8,29 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::edge::files::append_whole;
+use crate::flag::{Flag, parse_flag};
 use crate::record::prune::{PrunePlan, drop_lines};
 use crate::record::{OomEntry, OomRecord, parse_record, render_entry};
+
+/// Set to on, it keeps the record from keeping cells from being launched.
+const IGNORE_VAR: &str = "MLXCEL_BENCH_IGNORE_OOM_RECORD";
+
+/// Whether the variable asks to launch what the record holds. A value that is neither on nor off is
+/// warned of, and the record stays in force.
+pub(crate) fn is_ignored_by_variable() -> bool {
+    let raw = super::env::read_var(IGNORE_VAR);
+    match parse_flag(raw.as_deref()) {
+        Flag::On => true,
+        Flag::Off => false,
+        Flag::Unrecognised => {
+            let value = raw.unwrap_or_default();
+            super::term::log(&format!(
+                "warning: {IGNORE_VAR}: `{value}` is neither on nor off; the OOM record stays in force"
+            ));
+            false
+        }
+    }
+}
 
 /// Reads the record; a missing or empty file is an empty record. Bytes that are not UTF-8 are shown
 /// as replacement characters, so that they make their own line malformed and no other.

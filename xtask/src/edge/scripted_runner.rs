@@ -27,6 +27,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         len: args.prompt_tokens,
         max_tokens: args.max_tokens,
         index,
+        report_name: args
+            .report
+            .as_ref()
+            .and_then(|path| path.file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
         env: std::env::vars().collect(),
     };
     let cell = script.plan_launch(&launch);

@@ -2,10 +2,11 @@
 //! is no finite number, is `None`, never 0.
 
 use cell_report::CellReport;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The numbers of one cell.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Measured {
     /// Tokens that the prompt really had.
     pub(crate) prompt_tokens: Option<u64>,

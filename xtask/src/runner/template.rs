@@ -61,6 +61,11 @@ pub(super) struct Template {
 }
 
 impl Template {
+    /// A template that is this text as it stands, braces included.
+    pub(super) fn literal(text: &str) -> Template {
+        Template { pieces: vec![Piece::Text(text.to_owned())] }
+    }
+
     /// Parses one template.
     pub(super) fn parse(text: &str) -> anyhow::Result<Template> {
         if text.contains('\0') {

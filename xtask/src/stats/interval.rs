@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
 
 use super::Interval;
-use super::location::{mean, median_of_sorted, standard_deviation, walsh_averages};
+use super::location::{hodges_lehmann, mean, standard_deviation, walsh_averages};
 use super::student::Tail;
 
 /// The confidence of every interval here, two-sided.
@@ -52,7 +52,7 @@ pub(crate) struct Center {
 ///
 /// One value has no interval: its ends are infinite.
 pub(crate) fn center(values: &[f64], bootstrap: Bootstrap) -> Option<Center> {
-    let estimate = median_of_sorted(&walsh_averages(values))?;
+    let estimate = hodges_lehmann(values)?;
     let mut interval = Interval::new(estimate, estimate).hull(signed_rank_interval(values));
     if values.len() < FEWEST_EXACT {
         interval = interval.hull(student_interval(values));

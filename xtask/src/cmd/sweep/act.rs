@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::output::Output;
-use super::prepare::{Prepared, RECORD_PATH};
+use super::prepare::Prepared;
 use crate::admission::Admission;
 use crate::classify::{Classification, ExitKind};
 use crate::cli::sweep::Args;
@@ -18,17 +18,13 @@ use crate::edge::interrupt::Interrupt;
 use crate::edge::progress::Progress;
 use crate::edge::{clock, files, git, record_file, term};
 use crate::eta::{Durations, render_duration};
-use crate::journal::{
-    CellEnd, CellLaunch, CellState, Entry, Evidence, ProcessNote, SweepEnd, parse_journal,
-};
+use crate::journal::{CellEnd, CellLaunch, CellState, Entry, SweepEnd, parse_journal};
 use crate::outcome::Outcome;
 use crate::plan::Cell;
-use crate::record::OomEntry;
+use crate::record::{OomEntry, RECORD_PATH};
 use crate::runner::Measured;
 use crate::sweep_table::render_summary;
 
-/// Lines of stderr that a failed cell's evidence keeps.
-const STDERR_TAIL_LINES: usize = 5;
 /// The key of measured cells in counts.
 const MEASURED: &str = "measured";
 
@@ -205,7 +201,7 @@ impl Sweep<'_> {
             let end = CellEnd {
                 launched: true,
                 reason: Some("interrupted".to_owned()),
-                process: Some(process_note(&outcome)),
+                process: Some(outcome.process_note()),
                 ..self.end_of(cell)
             };
             self.output.journal.append(&Entry::CellEnd(Box::new(end)))?;
@@ -232,8 +228,8 @@ impl Sweep<'_> {
             classification: class,
             row: Some(row),
             launched: true,
-            evidence: Some(evidence(outcome)),
-            process: Some(process_note(outcome)),
+            evidence: Some(outcome.evidence()),
+            process: Some(outcome.process_note()),
             report: numbers.and_then(|numbers| numbers.report_json.clone()),
             ..self.end_of(cell)
         };
@@ -446,40 +442,6 @@ impl Sweep<'_> {
 /// A command line without the user's own paths: a model outside the workspace shows its name alone.
 fn tracked_command(command: &[String], cell: Cell<'_>) -> Vec<String> {
     command.iter().map(|arg| arg.replace(&cell.model.path, &cell.model.tracked_path)).collect()
-}
-
-fn process_note(outcome: &CellOutcome) -> ProcessNote {
-    let end = &outcome.end;
-    let (exit_code, signal) = match end.exit {
-        ExitKind::Code(code) => (Some(code), None),
-        ExitKind::Signal(signal) => (None, Some(signal)),
-    };
-    ProcessNote {
-        exit_code,
-        signal,
-        stopped: end.stopped,
-        wall_ms: end.wall.as_secs_f64() * 1e3,
-        cpu_ms: end.cpu.as_secs_f64() * 1e3,
-        rss_peak_bytes: end.rss_peak_bytes,
-        output_bytes: end.stdout.total_bytes() + end.stderr.total_bytes(),
-        omitted_output_bytes: end.stdout.omitted_bytes() + end.stderr.omitted_bytes(),
-    }
-}
-
-fn evidence(outcome: &CellOutcome) -> Evidence {
-    let end = &outcome.end;
-    Evidence {
-        decided_by: Some(outcome.decided_by),
-        pattern: end.pattern.as_ref().map(|found| found.pattern.to_owned()),
-        line: end.pattern.as_ref().map(|found| found.line.clone()),
-        result_problem: outcome.numbers.as_ref().err().cloned(),
-        cgroup_oom_kills: end.cgroup_oom_kills,
-        available_low_bytes: end.available_low_bytes,
-        stderr_tail: match outcome.classification {
-            Some(_) => end.stderr.last_lines(STDERR_TAIL_LINES),
-            None => Vec::new(),
-        },
-    }
 }
 
 /// What decided, in words.

@@ -12,24 +12,20 @@ use crate::classify::Classification;
 use crate::cli::sweep::Args;
 use crate::diagnostic::HintExt as _;
 use crate::edge::cell::{CellLaunch, command_of};
-use crate::edge::{env, files, host, model_store, record_file, term};
-use crate::flag::{Flag, parse_flag};
+use crate::edge::{env, files, host, model_store, record_file, runner_store, term};
 use crate::hardware::{Backend, HostFacts};
 use crate::journal::{CellState, ModelNote, Settings};
 use crate::model_ref::ResolvedModel;
 use crate::plan::{Cell, FakeCell, Grid, parse_fake_cell, parse_fake_ooms, plan_grid};
-use crate::record::OomRecord;
-use crate::runner::{CellVars, Runner, check_model, parse_runner};
+use crate::record::{OomRecord, RECORD_PATH};
+use crate::runner::{CellVars, Runner, check_model};
+use crate::sha256::sha256_hex;
 use crate::sweep_config::{
     Device, Request, SweepConfig, choose_default_config, parse_lengths, parse_sweep_config,
     split_words,
 };
 use crate::sweep_table::{PlanLine, render_plan};
 
-/// Where the OOM record lies, below the workspace root.
-pub(super) const RECORD_PATH: &str = "benchmarks/.oom-record";
-const RUNNERS_DIR: &str = "bench-configs/runners";
-const IGNORE_RECORD_VAR: &str = "MLXCEL_BENCH_IGNORE_OOM_RECORD";
 const FAKE_OOM_VAR: &str = "MLXCEL_BENCH_FAKE_OOM";
 const OVERHEAD_FACTOR_VAR: &str = "BENCH_MEM_OVERHEAD_FACTOR";
 
@@ -94,7 +90,7 @@ pub(super) fn prepare(
             term::log(&format!("note: {note}"));
         }
     }
-    let (runner, runner_text) = read_runner(root, &config.runner)?;
+    let (runner, runner_text) = runner_store::read_runner(root, &config.runner)?;
     for model in grid.models() {
         check_model(&runner, model.kind)
             .map_err(anyhow::Error::msg)
@@ -134,7 +130,7 @@ pub(super) fn prepare(
     Ok(Prepared {
         config_name: stem_of(&config_path),
         config_sha256: sha256_hex(config_text.as_bytes()),
-        target_dir: env::read_var("CARGO_TARGET_DIR").unwrap_or_else(|| "target".to_owned()),
+        target_dir: env::read_target_dir(),
         request,
         config,
         settings,
@@ -273,36 +269,10 @@ fn parse_fakes(request: &Request, grid: &Grid) -> anyhow::Result<Vec<FakeCell>> 
     Ok(fakes)
 }
 
-fn read_runner(root: &Path, name: &str) -> anyhow::Result<(Runner, String)> {
-    let display_path = format!("{RUNNERS_DIR}/{name}.toml");
-    let known: Vec<String> = files::list_files(&root.join(RUNNERS_DIR))
-        .iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-        .map(|path| stem_of(&path.to_string_lossy()))
-        .collect();
-    if !known.iter().any(|other| other == name) {
-        return Err(anyhow::anyhow!("no runner `{name}`"))
-            .hint(format!("the runners in {RUNNERS_DIR}/ are {}", known.join(", ")));
-    }
-    let text = files::read_text(&root.join(&display_path))?;
-    Ok((parse_runner(name, &display_path, &text)?, text))
-}
-
 /// Whether the record keeps no cell from being launched: asked for by flag or by variable.
 fn ignores_record(args: &Args) -> bool {
-    let raw = env::read_var(IGNORE_RECORD_VAR);
-    match parse_flag(raw.as_deref()) {
-        Flag::On => true,
-        Flag::Off => args.ignore_oom_record,
-        Flag::Unrecognised => {
-            let value = raw.unwrap_or_default();
-            term::log(&format!(
-                "warning: {IGNORE_RECORD_VAR}: `{value}` is neither on nor off; the OOM record \
-                 stays in force"
-            ));
-            args.ignore_oom_record
-        }
-    }
+    // The variable first, so that a value that means nothing is warned of.
+    record_file::is_ignored_by_variable() || args.ignore_oom_record
 }
 
 fn overhead_factor() -> f64 {
@@ -335,9 +305,4 @@ fn note_of(model: &ResolvedModel) -> ModelNote {
 
 fn stem_of(path: &str) -> String {
     PathBuf::from(path).file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn sha256_hex(bytes: &[u8]) -> String {
-    use sha2::Digest as _;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,0 +1,380 @@
+//! `samples.jsonl`: every run of a comparison, raw, and what they say about where it stands. Pure.
+//!
+//! It is the comparison's journal as well: each line is on disk before the next run starts, and the
+//! result follows from these lines alone.
+
+use std::collections::BTreeMap;
+
+use cell_report::CellReport;
+use serde::{Deserialize, Serialize};
+
+use super::config::AbPlan;
+use super::quiet::QuietNote;
+use crate::classify::Classification;
+use crate::journal::{Evidence, HostNote, ProcessNote};
+use crate::runner::Measured;
+
+/// The `schema` number that this version writes.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Entry {
+    /// The comparison starts.
+    AbStart(Box<AbStart>),
+    /// It goes on after an interruption.
+    AbResume(AbResume),
+    /// A run is about to be launched.
+    RunLaunch(RunLaunch),
+    /// A run has ended.
+    RunEnd(Box<RunEnd>),
+    /// No further run is needed, or wanted.
+    AbEnd(AbEnd),
+}
+
+/// What is compared, where and from what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AbStart {
+    /// The version of this format.
+    pub(crate) schema: u32,
+    /// When, in UTC.
+    pub(crate) time: String,
+    /// The day, as the folder's name has it.
+    pub(crate) date: String,
+    /// The arguments, as given.
+    pub(crate) args: Vec<String>,
+    /// What is run and how it is judged.
+    pub(crate) plan: AbPlan,
+    /// Hashes of what must not change meanwhile.
+    pub(crate) identity: Identity,
+    /// The machine.
+    pub(crate) host: HostNote,
+    /// Chip and memory in short.
+    pub(crate) hardware: String,
+    /// Memory that the model and everything else must fit into.
+    pub(crate) device_bytes: Option<u64>,
+    /// The commit of the checkout.
+    pub(crate) commit: String,
+    /// Whether tracked files differ from it.
+    pub(crate) dirty: Option<bool>,
+    /// Set variables that can change what is measured, in the shell; base has the legs' removed.
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+/// SHA-256 of what must be the same in every run, in lower-case hex.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Identity {
+    /// The program of base, null and test legs.
+    pub(crate) program_sha256: String,
+    /// The program of the baseline leg.
+    pub(crate) baseline_sha256: Option<String>,
+    /// The model: the file, or the geometry that it is generated from.
+    pub(crate) model_sha256: Option<String>,
+    /// The runner's definition.
+    pub(crate) runner_sha256: String,
+    /// The comparison's definition.
+    pub(crate) config_sha256: Option<String>,
+}
+
+impl Identity {
+    /// What differs from `now`, in words; empty where nothing does.
+    pub(crate) fn changes(&self, now: &Identity) -> Vec<String> {
+        fn short(hash: Option<&str>) -> &str {
+            hash.map_or("none", |hash| hash.get(..12).unwrap_or(hash))
+        }
+        [
+            ("the program", Some(&*self.program_sha256), Some(&*now.program_sha256)),
+            (
+                "the baseline program",
+                self.baseline_sha256.as_deref(),
+                now.baseline_sha256.as_deref(),
+            ),
+            ("the model", self.model_sha256.as_deref(), now.model_sha256.as_deref()),
+            ("the runner's definition", Some(&*self.runner_sha256), Some(&*now.runner_sha256)),
+            (
+                "the comparison's definition",
+                self.config_sha256.as_deref(),
+                now.config_sha256.as_deref(),
+            ),
+        ]
+        .into_iter()
+        .filter(|(_, then, now)| then != now)
+        .map(|(what, then, now)| format!("{what}: was {}, is {}", short(then), short(now)))
+        .collect()
+    }
+}
+
+/// A resumption.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct AbResume {
+    /// When, in UTC.
+    pub(crate) time: String,
+}
+
+/// A launch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RunLaunch {
+    /// When, in UTC.
+    pub(crate) time: String,
+    /// The block, from 0.
+    pub(crate) block: usize,
+    /// The leg's name.
+    pub(crate) leg: String,
+    /// Which try in this slot, from 0.
+    pub(crate) attempt: usize,
+    /// Program and arguments.
+    pub(crate) command: Vec<String>,
+    /// Variables that are set, and those that are removed as null.
+    pub(crate) environment: BTreeMap<String, Option<String>>,
+}
+
+/// What became of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RunStatus {
+    /// Measured on a quiet machine.
+    Accepted,
+    /// Measured on a machine that was not quiet, and to be repeated.
+    Rejected,
+    /// The same, but the last try: it counts, and the verdict says so.
+    Contended,
+    /// There are no numbers.
+    Failed,
+    /// The comparison was interrupted meanwhile: it says nothing.
+    Interrupted,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunEnd {
+    /// When, in UTC.
+    pub(crate) time: String,
+    /// The block, from 0.
+    pub(crate) block: usize,
+    /// The leg's name.
+    pub(crate) leg: String,
+    /// Which try in this slot, from 0.
+    pub(crate) attempt: usize,
+    /// What became of it.
+    pub(crate) status: RunStatus,
+    /// Why there are no numbers.
+    pub(crate) classification: Option<Classification>,
+    /// What decided that.
+    pub(crate) evidence: Evidence,
+    /// The numbers of the process.
+    pub(crate) process: ProcessNote,
+    /// How quiet the machine was.
+    pub(crate) quiet: QuietNote,
+    /// The numbers that every runner gives.
+    pub(crate) measured: Option<Measured>,
+    /// The cell report, whole.
+    pub(crate) report: Option<serde_json::Value>,
+}
+
+impl RunEnd {
+    /// The report's fields that this version knows.
+    pub(crate) fn cell_report(&self) -> Option<CellReport> {
+        serde_json::from_value(self.report.clone()?).ok()
+    }
+
+    /// Whether its slot needs no further try.
+    pub(crate) fn settles_its_slot(&self) -> bool {
+        match self.status {
+            RunStatus::Accepted | RunStatus::Contended | RunStatus::Failed => true,
+            RunStatus::Rejected | RunStatus::Interrupted => false,
+        }
+    }
+}
+
+/// Why no further run follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stop {
+    /// The asked number of blocks is there.
+    FixedBlocks,
+    /// Every interval of the primary metric is narrower than the margin.
+    NarrowEnough,
+    /// The most blocks are there.
+    MaxBlocks,
+    /// The time is up.
+    MaxMinutes,
+    /// No leg was told apart from base.
+    Inert,
+    /// The legs did other work.
+    OtherWork,
+    /// Base or null, or every other leg, has no numbers.
+    LegsFailed,
+    /// A signal came.
+    Interrupted,
+}
+
+impl Stop {
+    /// Why, in words.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Stop::FixedBlocks => "the asked number of blocks is done",
+            Stop::NarrowEnough => "every interval is narrower than the margin",
+            Stop::MaxBlocks => "the maximum of blocks was reached",
+            Stop::MaxMinutes => "the maximum of time was reached",
+            Stop::Inert => "no leg was told apart from base",
+            Stop::OtherWork => "the legs did other work",
+            Stop::LegsFailed => "legs failed",
+            Stop::Interrupted => "it was interrupted",
+        }
+    }
+}
+
+/// The end of the runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AbEnd {
+    /// When, in UTC.
+    pub(crate) time: String,
+    /// Why.
+    pub(crate) stop: Stop,
+}
+
+/// The lines that were read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Log {
+    /// The start.
+    pub(crate) start: Option<AbStart>,
+    /// The ends of runs, in order.
+    pub(crate) runs: Vec<RunEnd>,
+    /// Why it stopped, if it did; a resumption takes that back.
+    pub(crate) stop: Option<Stop>,
+    /// Launches that have no end.
+    pub(crate) lost_launches: usize,
+    /// Numbers of the lines, from 1, that are no entry: a crash may cut a line off.
+    pub(crate) unreadable_lines: Vec<usize>,
+}
+
+impl Log {
+    /// Takes the next entry.
+    pub(crate) fn push(&mut self, entry: Entry) {
+        match entry {
+            Entry::AbStart(start) => self.start = Some(*start),
+            Entry::AbResume(_) => self.stop = None,
+            Entry::RunLaunch(_) => self.lost_launches += 1,
+            Entry::RunEnd(run) => {
+                self.lost_launches = self.lost_launches.saturating_sub(1);
+                self.runs.push(*run);
+            }
+            Entry::AbEnd(end) => self.stop = Some(end.stop),
+        }
+    }
+
+    /// The run that settles a slot.
+    pub(crate) fn settled(&self, block: usize, leg: &str) -> Option<&RunEnd> {
+        self.runs.iter().find(|run| run.block == block && run.leg == leg && run.settles_its_slot())
+    }
+
+    /// How many measured runs of a slot were rejected.
+    pub(crate) fn rejected(&self, block: usize, leg: &str) -> usize {
+        let is_rejected = |run: &&RunEnd| {
+            run.block == block && run.leg == leg && run.status == RunStatus::Rejected
+        };
+        self.runs.iter().filter(is_rejected).count()
+    }
+
+    /// The run in which a leg failed.
+    pub(crate) fn failure(&self, leg: &str) -> Option<&RunEnd> {
+        self.runs.iter().find(|run| run.leg == leg && run.status == RunStatus::Failed)
+    }
+
+    /// Time of all runs so far, in milliseconds.
+    pub(crate) fn wall_ms(&self) -> f64 {
+        self.runs.iter().map(|run| run.process.wall_ms).sum()
+    }
+}
+
+/// Reads the lines. One that is no entry is left out and named; it is never an error, since a crash
+/// may leave one.
+pub(crate) fn parse_samples(text: &str) -> Log {
+    let mut log = Log::default();
+    for (index, line) in text.lines().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(entry) => log.push(entry),
+            Err(_) if line.trim().is_empty() => {}
+            Err(_) => log.unreadable_lines.push(index + 1),
+        }
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(block: usize, leg: &str, attempt: usize, status: RunStatus) -> Entry {
+        Entry::RunEnd(Box::new(RunEnd {
+            time: String::new(),
+            block,
+            leg: leg.to_owned(),
+            attempt,
+            status,
+            classification: None,
+            evidence: Evidence::default(),
+            process: ProcessNote { wall_ms: 10.0, ..ProcessNote::default() },
+            quiet: QuietNote::default(),
+            measured: Some(Measured { decode_tok_s: Some(0.1), ..Measured::default() }),
+            report: None,
+        }))
+    }
+
+    #[test]
+    fn a_slot_is_settled_by_the_first_run_that_counts() {
+        let mut log = Log::default();
+        log.push(run(0, "base", 0, RunStatus::Rejected));
+        log.push(run(0, "base", 1, RunStatus::Interrupted));
+        assert_eq!(log.settled(0, "base"), None);
+        log.push(run(0, "base", 1, RunStatus::Contended));
+        assert_eq!(log.settled(0, "base").unwrap().attempt, 1);
+        assert_eq!(log.settled(0, "test"), None);
+        assert_eq!((log.rejected(0, "base"), log.wall_ms()), (1, 30.0));
+        log.push(run(0, "test", 0, RunStatus::Failed));
+        assert!(log.settled(0, "test").is_some() && log.failure("test").is_some());
+    }
+
+    #[test]
+    fn lines_are_read_back_and_a_torn_one_is_named() {
+        let entries = [
+            Entry::RunLaunch(RunLaunch { leg: "base".to_owned(), ..RunLaunch::default() }),
+            run(0, "base", 0, RunStatus::Accepted),
+            Entry::RunLaunch(RunLaunch::default()),
+            Entry::AbEnd(AbEnd { time: String::new(), stop: Stop::Interrupted }),
+            Entry::AbResume(AbResume::default()),
+        ];
+        let mut text = String::new();
+        for entry in &entries {
+            text.push_str(&serde_json::to_string(entry).unwrap());
+            text.push('\n');
+        }
+        text.push_str("{\"event\":\"run_e");
+        let log = parse_samples(&text);
+        assert_eq!((log.runs.len(), log.lost_launches, log.stop), (1, 1, None));
+        assert_eq!(log.unreadable_lines, [6]);
+        assert_eq!(log.runs[0].measured.unwrap().decode_tok_s, Some(0.1));
+    }
+
+    #[test]
+    fn changes_of_identity_are_named() {
+        let then = Identity {
+            program_sha256: "a".repeat(64),
+            model_sha256: Some("b".repeat(64)),
+            ..Identity::default()
+        };
+        assert_eq!(then.changes(&then), [""; 0]);
+        let now = Identity { program_sha256: "c".repeat(64), model_sha256: None, ..then.clone() };
+        assert_eq!(
+            then.changes(&now),
+            [
+                "the program: was aaaaaaaaaaaa, is cccccccccccc",
+                "the model: was bbbbbbbbbbbb, is none"
+            ]
+        );
+    }
+}
