@@ -189,17 +189,15 @@ fn json_has_a_verdict_and_every_field_of_a_finding() {
 fn copy_own_workspace() -> tempfile::TempDir {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let copy = tempfile::tempdir().unwrap();
-    let names = [
-        "Cargo.toml",
-        "Cargo.lock",
-        "cell-report/Cargo.toml",
-        "engine/Cargo.toml",
-        "xtask/Cargo.toml",
-    ];
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = toml::from_str(&manifest).unwrap();
+    let members = manifest["workspace"]["members"].as_array().unwrap();
+    let manifests = members.iter().map(|it| format!("{}/Cargo.toml", it.as_str().unwrap()));
+    let names = ["Cargo.toml".to_owned(), "Cargo.lock".to_owned()].into_iter().chain(manifests);
     for name in names {
-        let path = copy.path().join(name);
+        let path = copy.path().join(&name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::copy(root.join(name), path).unwrap();
+        std::fs::copy(root.join(&name), path).unwrap();
     }
     copy
 }
