@@ -557,59 +557,63 @@ fn a_transfer_records_and_does_not_re_open_the_decision() {
 
 #[test]
 fn killed_at_random_twenty_times_it_ends_as_if_it_never_was() {
-    let whole = Workspace::frozen(&Figures { pause_ms: 25, ..Figures::default() });
+    let figures = Figures { pause_ms: 25, ..Figures::default() };
+    let whole = Workspace::frozen(&figures);
     let output = whole.prereg(&["run", "seed"]);
     assert_eq!(code(&output), 1);
-
-    let workspace = Workspace::frozen(&Figures { pause_ms: 25, ..Figures::default() });
     let mut kills = 0;
     // A fixed sequence that looks random: each moment between 0 and 160 ms after the start.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut moments = 0x9e37_79b9_7f4a_7c15_u64;
+    // A fast machine is done before the twentieth kill, and is given another ladder.
     while kills < 20 {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let any_run = !folders(&workspace.path("benchmarks/prereg/seed")).is_empty();
-        let args: &[&str] = if any_run { &["run", "seed", "--resume"] } else { &["run", "seed"] };
-        let mut child = workspace
-            .command(args)
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(state % 160));
-        // SIGKILL, unless it has ended by itself.
-        if child.try_wait().unwrap().is_none() {
-            child.kill().unwrap();
-            kills += 1;
+        let workspace = Workspace::frozen(&figures);
+        while kills < 20 {
+            moments ^= moments << 13;
+            moments ^= moments >> 7;
+            moments ^= moments << 17;
+            let mut child = workspace
+                .command(&run_or_resume(&workspace))
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(moments % 160));
+            if child.try_wait().unwrap().is_none() {
+                child.kill().unwrap();
+                kills += 1;
+            }
+            if child.wait().unwrap().code().is_some() {
+                break;
+            }
         }
-        let status = child.wait().unwrap();
-        if status.code().is_some() {
-            break;
+        let last = workspace.prereg(&run_or_resume(&workspace));
+        assert!(code(&last) == 1 || stderr(&last).contains("is complete"), "{}", stderr(&last));
+        for file in ["samples.jsonl", "report.md", "result.json"] {
+            assert_eq!(read_redacted(&workspace, file), read_redacted(&whole, file), "{file}");
         }
     }
-    let any_run = !folders(&workspace.path("benchmarks/prereg/seed")).is_empty();
-    let args: &[&str] = if any_run { &["run", "seed", "--resume"] } else { &["run", "seed"] };
-    let last = workspace.prereg(args);
-    assert!(code(&last) == 1 || stderr(&last).contains("is complete"), "{}", stderr(&last));
-    assert!(kills >= 10, "it was done after {kills} kills: the pauses are too short");
-    for file in ["samples.jsonl", "report.md", "result.json"] {
-        let read = |workspace: &Workspace| {
-            let text = std::fs::read_to_string(workspace.run_folder().join(file)).unwrap();
-            // The two workspaces are two repositories: their commits, and with them the hashes of
-            // the chain, differ.
-            let commit = workspace.git(&["rev-parse", "HEAD"]).trim().to_owned();
-            let frozen = workspace.read("bench-configs/prereg/seed.frozen.json");
-            let frozen: serde_json::Value = serde_json::from_str(&frozen).unwrap();
-            let version = &frozen["versions"][0];
-            let entry = version["entry_sha256"].as_str().unwrap();
-            text.replace(&commit, "[commit]")
-                .replace(version["pins"]["commit"].as_str().unwrap(), "[frozen commit]")
-                .replace(entry, "[entry]")
-                .replace(&entry[..12], "[entry]")
-        };
-        assert_eq!(read(&workspace), read(&whole), "{file}");
+}
+
+fn run_or_resume(workspace: &Workspace) -> Vec<&'static str> {
+    match folders(&workspace.path("benchmarks/prereg/seed")).is_empty() {
+        true => vec!["run", "seed"],
+        false => vec!["run", "seed", "--resume"],
     }
+}
+
+/// A file of the run. Two workspaces are two repositories: their commits, and with them the hashes of
+/// the chain, differ, and nothing else does.
+fn read_redacted(workspace: &Workspace, file: &str) -> String {
+    let text = std::fs::read_to_string(workspace.run_folder().join(file)).unwrap();
+    let commit = workspace.git(&["rev-parse", "HEAD"]).trim().to_owned();
+    let frozen = workspace.read("bench-configs/prereg/seed.frozen.json");
+    let frozen: serde_json::Value = serde_json::from_str(&frozen).unwrap();
+    let version = &frozen["versions"][0];
+    let entry = version["entry_sha256"].as_str().unwrap();
+    text.replace(&commit, "[commit]")
+        .replace(version["pins"]["commit"].as_str().unwrap(), "[frozen commit]")
+        .replace(entry, "[entry]")
+        .replace(&entry[..12], "[entry]")
 }
 
 #[test]
@@ -644,4 +648,161 @@ fn a_frozen_file_that_was_tampered_with_is_refused() {
     let output = workspace.prereg(&["run", "seed"]);
     assert_eq!(code(&output), 2);
     assert!(stderr(&output).contains("was changed after it was frozen"), "{}", stderr(&output));
+}
+
+/// A workspace with a program of its own, which the ladder builds.
+fn built_workspace() -> Workspace {
+    let document = r#"
+question = "Does the change make a step at least 10 % faster?"
+[protocol]
+runner = "built"
+model = "model.toml"
+prompt_tokens = 8
+steps = 4
+repeats = 2
+order = "interleaved"
+seed = 1
+ceiling_min = 10
+launch_estimate_min = 0.01
+[[metrics]]
+id = "step_ms"
+from = "report"
+field = "timing.decode_step_ms"
+[[oracles]]
+id = "same_tokens"
+kind = "tokens-equal"
+[[items]]
+id = "fast"
+rev = "fast"
+oracles = ["same_tokens"]
+[[rungs]]
+id = "A"
+[[rungs]]
+id = "B"
+items = ["fast"]
+[[reads]]
+id = "gain"
+role = "primary"
+metric = "step_ms"
+value = "(A - B) / A"
+[[rules]]
+id = "land"
+when = "gain >= 10 %"
+then = "land-all"
+[[rules]]
+id = "park"
+when = "always"
+then = "park"
+"#;
+    let workspace = Workspace::new(SEED, &Figures::default());
+    workspace.write("bench-configs/prereg/seed.toml", document);
+    workspace.write(
+        "bench-configs/runners/built.toml",
+        "result = \"report\"\ncommand = [\"{target_dir}/release/step\", \"{model}\", \
+         \"{prompt_tokens}\", \"{report}\"]\n[build]\npackage = \"step\"\nbin = \"step\"\n",
+    );
+    workspace.write("Cargo.toml", "[workspace]\nmembers = [\"step\"]\nresolver = \"2\"\n");
+    workspace.write(".gitignore", "/target\n/benchmarks/.sweep.lock\n");
+    workspace.write(
+        "step/Cargo.toml",
+        "[package]\nname = \"step\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[[bin]]\nname = \
+         \"step\"\npath = \"main.rs\"\n",
+    );
+    workspace.write("step/main.rs", &step_program(10));
+    workspace
+        .write("Cargo.lock", "version = 3\n\n[[package]]\nname = \"step\"\nversion = \"0.1.0\"\n");
+    workspace.commit();
+    workspace
+}
+
+fn step_program(step_ms: u64) -> String {
+    format!(
+        "fn main() {{\n    let args: Vec<String> = std::env::args().collect();\n    let text = \
+         format!(\"{{{{\\\"schema\\\":1,\\\"prompt\\\":{{{{\\\"target_tokens\\\":{{}}}}}},\\\"timing\\\":\
+         {{{{\\\"decode_step_ms\\\":[{step_ms},{step_ms},{step_ms}]}}}},\\\"output\\\":\
+         {{{{\\\"token_hash\\\":\\\"ff\\\"}}}}}}}}\", args[2]);\n    std::fs::write(&args[3], \
+         text).unwrap();\n}}\n"
+    )
+}
+
+#[test]
+fn a_revision_is_built_in_a_tree_of_its_own_and_the_users_stays_as_it_is() {
+    let workspace = built_workspace();
+    workspace.git(&["branch", "--quiet", "fast"]);
+    workspace.git(&["checkout", "--quiet", "fast"]);
+    workspace.write("step/main.rs", &step_program(8));
+    workspace.commit();
+    workspace.git(&["checkout", "--quiet", "-"]);
+    workspace.freeze();
+    let before = workspace.git(&["rev-parse", "HEAD"]);
+    let output = workspace.prereg(&["run", "seed"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let result = workspace.result();
+    assert_eq!(result["rule"], "land");
+    assert_eq!(result["rounds"][0]["figures"]["step_ms"]["B"]["value"], 8.0);
+    assert_eq!(workspace.git(&["rev-parse", "HEAD"]), before);
+    assert_eq!(workspace.git(&["status", "--porcelain", "--", "step"]), "");
+    assert_eq!(workspace.git(&["worktree", "list"]).lines().count(), 1, "no tree is left behind");
+
+    // The branch moves: the revision is no longer what was frozen.
+    workspace.git(&["checkout", "--quiet", "fast"]);
+    workspace.write("step/main.rs", &step_program(7));
+    workspace.commit();
+    workspace.git(&["checkout", "--quiet", "-"]);
+    let output = workspace.prereg(&["run", "seed", "--again", "x"]);
+    assert_eq!(code(&output), 2);
+    assert!(
+        stderr(&output).contains("revision `fast` is not what was frozen"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn changed_code_of_a_base_rung_is_refused_committed_or_not() {
+    let workspace = built_workspace();
+    workspace.git(&["branch", "--quiet", "fast"]);
+    workspace.freeze();
+    workspace.write("step/main.rs", &step_program(5));
+    let output = workspace.prereg(&["run", "seed"]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("not committed: step/main.rs"), "{}", stderr(&output));
+    workspace.commit();
+    let output = workspace.prereg(&["run", "seed"]);
+    assert_eq!(code(&output), 2);
+    let told = stderr(&output);
+    assert!(told.contains("the code that rungs run is not what was frozen at commit"), "{told}");
+}
+
+#[test]
+fn a_launch_that_the_machine_did_not_survive_is_not_repeated() {
+    let workspace = Workspace::frozen(&Figures { p1_loss_difference: 0.0, ..Figures::default() });
+    assert_eq!(code(&workspace.prereg(&["run", "seed"])), 0);
+    let folder = workspace.run_folder();
+    // As the disk is after the machine went down in the middle of rung C: a launch without an end,
+    // from another start of the machine.
+    let keep_until = |file: &str, marker: &str, inclusive: bool| {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let at = text.find(marker).unwrap();
+        let line = text[..at].rfind('\n').map_or(0, |at| at + 1);
+        let end = if inclusive { at + text[at..].find('\n').unwrap() + 1 } else { line };
+        std::fs::write(folder.join(file), &text[..end]).unwrap();
+    };
+    keep_until("samples.jsonl", "\"rung\":\"C\"", false);
+    keep_until("journal.jsonl", "\"rung\":\"C\"", true);
+    let journal = std::fs::read_to_string(folder.join("journal.jsonl")).unwrap();
+    let boot = journal.split("\"boot\":\"").nth(1).unwrap()[..12].to_owned();
+    std::fs::write(folder.join("journal.jsonl"), journal.replace(&boot, "0123456789ab")).unwrap();
+    let before = workspace.read("launches.log").lines().count();
+    let output = workspace.prereg(&["run", "seed", "--resume"]);
+    assert!(stderr(&output).contains("the host was lost during rung C 1/1"), "{}", stderr(&output));
+    let result = workspace.result();
+    let crash = result["rounds"][0]["crashed"]["C"].as_str().unwrap();
+    assert!(crash.contains("FAIL:host_lost"), "{crash}");
+    assert_eq!(result["rounds"][0]["rules"][3]["result"], "fired");
+    let report = workspace.report();
+    assert!(report.contains("- the host went down during a launch"), "{report}");
+    // A again, then the second pass over the ladder: A, B, C′, A again.
+    let after = workspace.read("launches.log").lines().count();
+    assert_eq!(after - before, 5, "{}", workspace.read("launches.log"));
 }

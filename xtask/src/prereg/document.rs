@@ -60,6 +60,8 @@ pub(crate) struct Protocol {
     pub(crate) discard_steps: u64,
     /// How the steps that are left become one figure.
     pub(crate) statistic: Statistic,
+    /// Decode tokens of the discarded pass before the measured one, where the runner makes one.
+    pub(crate) warmup_tokens: u64,
     /// Launches of each rung.
     pub(crate) repeats: u64,
     /// In which order rungs and repeats run.

@@ -256,7 +256,7 @@ impl<'a> Launcher<'a> {
             model_path: self.root.join(&self.model.path).to_string_lossy().into_owned(),
             prompt_tokens: launch.prompt_tokens,
             max_tokens: launch.steps,
-            warmup_tokens: 0,
+            warmup_tokens: self.document.protocol.warmup_tokens,
             threads: self.document.protocol.threads,
             report: report_path.to_string_lossy().into_owned(),
             target_dir,
@@ -352,7 +352,7 @@ impl<'a> Launcher<'a> {
         let mut hashes = BTreeMap::new();
         for oracle in &self.document.oracles {
             if let OracleCheck::FileEqual { file } = &oracle.check
-                && folder.join(file).is_file()
+                && samples_file::is_file(&folder.join(file))
             {
                 hashes.insert(file.clone(), files::read_sha256(&folder.join(file))?);
             }
@@ -423,8 +423,7 @@ fn last_line(end: &ChildEnd) -> String {
 }
 
 fn read_limited(path: &Path) -> anyhow::Result<Option<String>> {
-    let size = path.metadata().map(|data| data.len()).unwrap_or(0);
-    if size > TEXT_LIMIT_BYTES {
+    if samples_file::size_bytes(path) > TEXT_LIMIT_BYTES {
         return Ok(None);
     }
     files::read_text_if_present(path)

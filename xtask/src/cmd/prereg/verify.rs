@@ -185,7 +185,7 @@ fn read_code_hash(root: &Path, runner: &Runner, commit: &str) -> anyhow::Result<
     let program = render_command(runner, &no_vars()).into_iter().next().unwrap_or_default();
     let path = program_path(root, &program);
     let path = if path.is_absolute() { Some(path) } else { host::which(&program) };
-    if let Some(path) = path.filter(|path| path.is_file()) {
+    if let Some(path) = path.filter(|path| samples_file::is_file(path)) {
         listed.push_str(&format!("{} program\n", files::read_sha256(&path)?));
     }
     for file in command_files(root, runner) {
@@ -199,7 +199,8 @@ fn command_files(root: &Path, runner: &Runner) -> Vec<String> {
     render_command(runner, &no_vars())
         .into_iter()
         .skip(1)
-        .filter(|arg| !arg.is_empty() && !Path::new(arg).is_absolute() && root.join(arg).is_file())
+        .filter(|arg| !arg.is_empty() && !Path::new(arg).is_absolute())
+        .filter(|arg| samples_file::is_file(&root.join(arg)))
         .collect()
 }
 
@@ -234,7 +235,7 @@ fn read_model_hash(root: &Path, model: &ResolvedModel) -> anyhow::Result<String>
         ModelKind::Synthetic | ModelKind::Gguf => files::read_sha256(&path),
         ModelKind::Directory => {
             let mut listed = String::new();
-            for file in files::list_files(&path).iter().filter(|file| file.is_file()) {
+            for file in files::list_files(&path).iter().filter(|file| samples_file::is_file(file)) {
                 let name = file.file_name().unwrap_or_default().to_string_lossy();
                 listed.push_str(&format!("{} {name}\n", files::read_sha256(file)?));
             }

@@ -19,6 +19,9 @@ use crate::diagnostic::HintExt as _;
 /// How long a launch may take where the document does not say, in seconds.
 const DEFAULT_TIMEOUT_S: f64 = 3600.0;
 
+/// Decode tokens of the discarded pass where the document does not say.
+const DEFAULT_WARMUP_TOKENS: u64 = 4;
+
 /// Parses and checks a document.
 ///
 /// # Errors
@@ -130,6 +133,7 @@ impl Problems {
             steps: raw.steps,
             discard_steps: raw.discard_steps,
             statistic,
+            warmup_tokens: raw.warmup_tokens.unwrap_or(DEFAULT_WARMUP_TOKENS),
             repeats: raw.repeats,
             order,
             seed: raw.seed,

@@ -42,6 +42,7 @@ pub(super) struct RawProtocol {
     #[serde(default)]
     pub(super) discard_steps: u64,
     pub(super) statistic: Option<String>,
+    pub(super) warmup_tokens: Option<u64>,
     pub(super) repeats: u64,
     pub(super) order: String,
     pub(super) seed: u64,
