@@ -806,3 +806,32 @@ fn a_launch_that_the_machine_did_not_survive_is_not_repeated() {
     let after = workspace.read("launches.log").lines().count();
     assert_eq!(after - before, 5, "{}", workspace.read("launches.log"));
 }
+
+#[test]
+fn a_disturbed_launch_is_made_again_twice_and_then_counts_with_a_word() {
+    let document = SEED
+        .replace("cost_field = \"machine_s\"\n", "max_other_load = \"20 %\"\n")
+        .replace("launch_estimate_min = 12", "launch_estimate_min = 1");
+    let workspace = Workspace::new(&document, &Figures::default());
+    workspace.freeze();
+    // Every processor is busy with something else.
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let mut busy: Vec<std::process::Child> = (0..processors)
+        .map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
+        .collect();
+    let output = workspace.prereg(&["run", "seed"]);
+    for child in &mut busy {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("rung A 1/1 was disturbed and is made again"));
+    let launches = workspace.read("launches.log");
+    let ladder = launches.lines().filter(|line| line.ends_with(" 1100")).count();
+    assert_eq!(ladder, 12, "four rungs, three times each");
+    let report = workspace.report();
+    let told = |text: &str| report.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(told("was not counted: it was disturbed: other processes took"), 8, "{report}");
+    assert_eq!(told("counts although it was disturbed: other processes took"), 4, "{report}");
+    assert_eq!(workspace.result()["rule"], "below_bar");
+}

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::expr::Expr;
+use crate::ab::quiet::QuietRule;
 
 mod parse;
 mod raw;
@@ -79,6 +80,10 @@ pub(crate) struct Protocol {
     /// Field of the runner's log that says what the launch cost, in seconds of machine time, where
     /// the runner hands the work to another machine; else the time here counts.
     pub(crate) cost_field: Option<String>,
+    /// What follows from a launch of the ladder that other processes disturbed.
+    pub(crate) quiet: QuietRule,
+    /// How much of all processors others may take meanwhile, as a fraction.
+    pub(crate) max_other_load: f64,
     /// Whether the base rung is measured a second time.
     pub(crate) null_rung: NullRung,
     /// The noise floor, as a fraction, where an earlier measurement tells it.

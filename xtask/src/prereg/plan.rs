@@ -49,6 +49,18 @@ pub(crate) struct CommandStep {
     pub(crate) items: Vec<String>,
 }
 
+/// How many times a disturbed launch is made again before it counts as it is.
+pub(crate) const MAX_REJECTED: usize = 2;
+
+/// How often a launch was rejected so far.
+pub(crate) fn count_rejected(records: &[Record], slot: &Slot) -> usize {
+    let is_rejected = |record: &&Record| {
+        matches!(record, Record::Launch(launch)
+            if launch.slot == *slot && launch.rejected.is_some())
+    };
+    records.iter().filter(is_rejected).count()
+}
+
 /// The next thing to do.
 pub(crate) fn plan_step(document: &Document, standing: &Standing, records: &[Record]) -> Step {
     let step = match standing.phase {

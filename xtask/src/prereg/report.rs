@@ -204,13 +204,16 @@ fn read_deviations(
     for record in records {
         match record {
             Record::Deviation { text } => deviations.push(text.clone()),
+            Record::Launch(launch) if launch.rejected.is_none() && !launch.disturbed.is_empty() => {
+                deviations.push(format!(
+                    "a launch with {} counts although it was disturbed: {}",
+                    render_items(&launch.items),
+                    launch.disturbed.join("; ")
+                ));
+            }
             Record::Launch(launch) if launch.rejected.is_some() => deviations.push(format!(
                 "a launch with {} was not counted: {}",
-                if launch.items.is_empty() {
-                    "no items".to_owned()
-                } else {
-                    launch.items.join(", ")
-                },
+                render_items(&launch.items),
                 launch.rejected.as_deref().unwrap_or_default()
             )),
             _ => {}
@@ -218,6 +221,10 @@ fn read_deviations(
     }
     deviations.extend(output_deviation(document, records));
     deviations
+}
+
+fn render_items(items: &[String]) -> String {
+    if items.is_empty() { "no items".to_owned() } else { items.join(", ") }
 }
 
 /// The base disagreeing with itself about the tokens: then equality with it proves little.

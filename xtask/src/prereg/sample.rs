@@ -100,6 +100,9 @@ pub(crate) struct LaunchRecord {
     /// Why it does not count, where the machine was not quiet.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) rejected: Option<String>,
+    /// What disturbed it, in words; it may count all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(crate) disturbed: Vec<String>,
     /// The readings, by metric.
     pub(crate) series: BTreeMap<String, Series>,
     /// Hash of the generated tokens, where the runner tells.
@@ -254,6 +257,7 @@ mod tests {
                 detail: "out of memory".to_owned(),
             }),
             rejected: None,
+            disturbed: Vec::new(),
             series: BTreeMap::from([(
                 "loss".to_owned(),
                 Series { steps: vec![1, 2, 3], values: readings },

@@ -7,20 +7,22 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use cell_report::CellReport;
 
+use crate::ab::quiet::{QuietLimits, Stretch, check_quiet};
 use crate::capture::Capture;
 use crate::classify::{Classification, Ending, ExitKind, ResultState, StopReason, classify};
 use crate::diagnostic::HintExt as _;
 use crate::edge::cell::program_path;
 use crate::edge::interrupt::Interrupt;
 use crate::edge::process::{ChildEnd, ChildSpec, run_child};
-use crate::edge::{env, files, git_trees, samples_file, term};
+use crate::edge::quiet::read_host_sample;
+use crate::edge::{clock, env, files, git_trees, samples_file, term};
 use crate::model_ref::ResolvedModel;
 use crate::prereg::chain::{Version, sha256};
 use crate::prereg::compose::{Configuration, configure};
 use crate::prereg::document::{Document, OracleCheck, Source};
 use crate::prereg::metric::{Log, log_cost_s, parse_log, read_series};
 use crate::prereg::plan::{CommandStep, Launch};
-use crate::prereg::sample::{BuildRecord, CommandRecord, Failure, LaunchRecord, Record};
+use crate::prereg::sample::{BuildRecord, CommandRecord, Failure, LaunchRecord, Record, Slot};
 use crate::runner::{CellVars, ResultFormat, Runner, render_command, render_env};
 use crate::scrub::Scrub;
 
@@ -30,6 +32,8 @@ const LOG_VAR: &str = "ARC_PREREG_LOG";
 const OUT_VAR: &str = "ARC_PREREG_OUT";
 /// Variables of the shell with these beginnings are no part of the frozen protocol.
 const PROTOCOL_PREFIXES: [&str; 4] = ["ARC_", "BENCH_", "MLXCEL_", "RAYON_"];
+/// How long the machine is watched before a launch whose time counts.
+const PAUSE: Duration = Duration::from_millis(250);
 /// A log or report beyond this size is none.
 const TEXT_LIMIT_BYTES: u64 = 256 << 20;
 
@@ -272,12 +276,34 @@ impl<'a> Launcher<'a> {
         }
         let own_limit = Duration::from_secs_f64(self.document.protocol.timeout_s);
         spec.timeout = Some(own_limit.min(limit));
-        let end = run_child(&spec, self.interrupt)?;
+        let Some(before) = self.watch_before(launch) else { return Ok(Ended::Interrupted) };
+        let (end, wall) = clock::time(|| run_child(&spec, self.interrupt));
+        let end = end?;
         if end.stopped == Some(StopReason::Interrupt) {
             return Ok(Ended::Interrupted);
         }
-        let record = self.record(launch, &end, &folder, &report_path, &log_path)?;
+        let mut record = self.record(launch, &end, &folder, &report_path, &log_path)?;
+        if let Some(before) = before {
+            let during = Stretch { start: before.end, end: read_host_sample(), wall, own: end.cpu };
+            let limits =
+                QuietLimits { max_other_load_pct: self.document.protocol.max_other_load * 100.0 };
+            record.disturbed = check_quiet(&before, &during, limits).disturbances;
+        }
         Ok(Ended::Recorded(Box::new(Record::Launch(record))))
+    }
+
+    /// Watches the machine for a moment before a launch whose time counts. `None` where a signal came;
+    /// nothing within where nobody watches: oracles compare work, and what runs elsewhere is not
+    /// disturbed by what runs here.
+    fn watch_before(&self, launch: &Launch) -> Option<Option<Stretch>> {
+        let is_timed = matches!(launch.slot, Slot::Ladder { .. });
+        if !is_timed || self.document.protocol.cost_field.is_some() {
+            return Some(None);
+        }
+        let start = read_host_sample();
+        let (may_go_on, wall) = clock::time(|| self.interrupt.sleep(PAUSE));
+        let end = read_host_sample();
+        may_go_on.then_some(Some(Stretch { start, end, wall, own: Duration::ZERO }))
     }
 
     fn record(
@@ -309,6 +335,7 @@ impl<'a> Launcher<'a> {
             items: launch.items.clone(),
             failed,
             rejected: None,
+            disturbed: Vec::new(),
             series: read_series(self.document, report.as_ref(), &log),
             token_hash: report.as_ref().and_then(|report| report.output.token_hash.clone()),
             files: self.hash_files(folder)?,

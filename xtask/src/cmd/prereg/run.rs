@@ -13,6 +13,7 @@ use super::launch::{Ended, Launcher};
 use super::report::{make_report, render_end, write_report};
 use super::verify::{Checked, check_frozen};
 use super::{Ladder, StoredRun, version_of};
+use crate::ab::quiet::QuietRule;
 use crate::classify::Classification;
 use crate::cli::prereg::RunArgs;
 use crate::diagnostic::HintExt as _;
@@ -24,7 +25,7 @@ use crate::edge::{clock, env, files, git, host, samples_file, term};
 use crate::outcome::Outcome;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, Standing, judge};
-use crate::prereg::plan::{Launch, Step, count_left, plan_step};
+use crate::prereg::plan::{Launch, MAX_REJECTED, Step, count_left, count_rejected, plan_step};
 use crate::prereg::sample::{
     Failure, LaunchRecord, Record, RunRecord, Samples, parse_samples, total_cost_s,
 };
@@ -300,6 +301,7 @@ impl Bench {
                 detail: "the host went down during it".to_owned(),
             }),
             rejected: None,
+            disturbed: Vec::new(),
             series: [].into(),
             token_hash: None,
             files: [].into(),
@@ -357,6 +359,16 @@ impl Bench {
             let cut_off = ended_at_ceiling(document, &record, limit);
             if let (true, Record::Launch(launch)) = (cut_off, &mut *record) {
                 launch.rejected = Some("it was ended at the ceiling".to_owned());
+            }
+            if let Record::Launch(launch) = &mut *record
+                && launch.rejected.is_none()
+                && !launch.disturbed.is_empty()
+                && document.protocol.quiet == QuietRule::Required
+                && count_rejected(&self.records, &launch.slot) < MAX_REJECTED
+            {
+                launch.rejected =
+                    Some(format!("it was disturbed: {}", launch.disturbed.join("; ")));
+                term::log(&format!("prereg: {label} was disturbed and is made again"));
             }
             self.append(*record)?;
             if cut_off {

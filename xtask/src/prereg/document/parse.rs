@@ -13,6 +13,7 @@ use super::{
     OnDrop, Oracle, OracleCheck, Order, Protocol, Read, Role, Rule, Rung, Source, Statistic,
     Transfer, Waiver,
 };
+use crate::ab::quiet::QuietRule;
 use crate::config::parse_toml;
 use crate::diagnostic::HintExt as _;
 
@@ -21,6 +22,9 @@ const DEFAULT_TIMEOUT_S: f64 = 3600.0;
 
 /// Decode tokens of the discarded pass where the document does not say.
 const DEFAULT_WARMUP_TOKENS: u64 = 4;
+
+/// How much of all processors others may take where the document does not say.
+const DEFAULT_MAX_OTHER_LOAD: f64 = 0.10;
 
 /// Parses and checks a document.
 ///
@@ -104,6 +108,24 @@ impl Problems {
         let noise_floor = raw
             .noise_floor
             .map(|text| self.or_note(&format!("{place}.noise_floor"), parse_number(&text), 0.0));
+        let max_other_load = match &raw.max_other_load {
+            Some(text) => self.or_note(
+                &format!("{place}.max_other_load"),
+                not_negative(text),
+                DEFAULT_MAX_OTHER_LOAD,
+            ),
+            None => DEFAULT_MAX_OTHER_LOAD,
+        };
+        let quiet = match raw.quiet.as_deref() {
+            // What runs elsewhere is not disturbed by what runs here.
+            None if raw.cost_field.is_some() => QuietRule::Noted,
+            None | Some("required") => QuietRule::Required,
+            Some("noted") => QuietRule::Noted,
+            Some(other) => {
+                self.note(place, format!("`quiet` is `required` or `noted`, not `{other}`"));
+                QuietRule::Required
+            }
+        };
         if raw.steps == 0 || raw.repeats == 0 {
             self.note(place, "`steps` and `repeats` are at least 1");
         }
@@ -142,6 +164,8 @@ impl Problems {
             launch_estimate_min: raw.launch_estimate_min,
             timeout_s,
             cost_field: raw.cost_field,
+            quiet,
+            max_other_load,
             null_rung: raw.refuse_null_rung.map_or(NullRung::Added, NullRung::Refused),
             noise_floor,
             env: raw.env,

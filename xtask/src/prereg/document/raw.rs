@@ -51,6 +51,8 @@ pub(super) struct RawProtocol {
     pub(super) launch_estimate_min: Option<f64>,
     pub(super) timeout_s: Option<f64>,
     pub(super) cost_field: Option<String>,
+    pub(super) quiet: Option<String>,
+    pub(super) max_other_load: Option<String>,
     pub(super) refuse_null_rung: Option<String>,
     pub(super) noise_floor: Option<String>,
     #[serde(default)]

@@ -22,6 +22,7 @@ fn launch(items: &[&str], prompt: u64, steps: u64, readings: &[(&str, &[f64])]) 
         items,
         failed: None,
         rejected: None,
+        disturbed: Vec::new(),
         series: readings.iter().map(|(id, values)| ((*id).to_owned(), series(values))).collect(),
         token_hash: None,
         files: BTreeMap::new(),
