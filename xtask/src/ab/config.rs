@@ -210,7 +210,7 @@ impl Default for RawAb {
             runner: "decode-bench".to_owned(),
             runner_args: Vec::new(),
             prompt_tokens: 128,
-            max_tokens: 64,
+            max_tokens: 321,
             warmup_tokens: 4,
             threads: None,
             env: BTreeMap::new(),

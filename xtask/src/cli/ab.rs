@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// Prompt length in tokens [default: 128].
     #[arg(long, value_name = "N")]
     pub(crate) prompt_tokens: Option<u64>,
-    /// Tokens to generate [default: 64].
+    /// Tokens to generate; the engine looks at held memory every 64 [default: 321].
     #[arg(long, value_name = "N")]
     pub(crate) max_tokens: Option<u64>,
     /// Exactly this many blocks, at least 5 [default: from 6 until the interval is narrower than the

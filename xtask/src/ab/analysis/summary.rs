@@ -1,0 +1,143 @@
+//! What is said of the comparison as a whole: drift, gates, notes, violations.
+
+use super::super::config::{BASE, NULL, Role};
+use super::super::quiet::QuietRule;
+use super::super::same_work::WorkCheck;
+use super::super::samples::RunStatus;
+use super::proof::{is_other_work, work_of};
+use super::table::Table;
+use super::{AbResult, Drift, LegResult, describe_work};
+use crate::gate::{Gate, GateOutcome, GateResult, Subject, check_gate};
+use crate::stats::slope::theil_sen;
+use crate::verdict::{Scale, Verdict};
+
+pub(super) fn drift(table: &Table<'_>) -> Option<Drift> {
+    let metric = table.plan().primary;
+    let points: Vec<(f64, f64)> = table
+        .log
+        .runs
+        .iter()
+        .enumerate()
+        .filter(|(_, run)| run.leg == BASE)
+        .filter_map(|(index, end)| {
+            let run = table.runs.get(&(BASE, end.block)).filter(|run| run.end == end)?;
+            let value = run.values.get(&metric).filter(|value| **value > 0.0)?;
+            Some((index as f64, value.ln()))
+        })
+        .collect();
+    let line = theil_sen(&points)?;
+    let percent = |value: f64| 100.0 * value.exp_m1();
+    Some(Drift { pct_per_run: percent(line.slope), interval: line.interval.map(percent) })
+}
+
+pub(super) fn check_gates(
+    gates: &[Gate],
+    legs: &[LegResult],
+    table: &Table<'_>,
+) -> Vec<GateResult> {
+    let mut results = Vec::new();
+    for gate in gates {
+        let is_subject = |leg: &&LegResult| match &gate.leg {
+            Some(name) => leg.leg.name == *name,
+            None => leg.leg.role == Role::Test,
+        };
+        for leg in legs.iter().filter(is_subject) {
+            let metric = leg.metrics.get(&gate.metric);
+            let versus = metric
+                .and_then(|metric| metric.versus_base.as_ref())
+                .filter(|versus| versus.scale == Scale::LogRatio);
+            let values: Vec<f64> = table
+                .of_leg(&leg.leg.name)
+                .filter_map(|run| run.values.get(&gate.metric).copied())
+                .collect();
+            let mut result = check_gate(
+                gate,
+                &Subject {
+                    leg: &leg.leg.name,
+                    values: &values,
+                    value_interval: metric.and_then(|metric| metric.interval),
+                    change_pct: versus.map(|versus| versus.interval),
+                    noise_floor_pct: versus.and_then(|versus| versus.noise_floor),
+                },
+            );
+            // A gate on a comparison that was not made is not met, whatever its numbers look like.
+            if let (Some(Verdict::Inert | Verdict::Inconclusive), Some(why)) =
+                (leg.verdict, &leg.why)
+                && result.outcome == GateOutcome::Passed
+            {
+                result.outcome = GateOutcome::NotMeasured;
+                result.reason = format!("no comparison was made: {why}");
+            }
+            results.push(result);
+        }
+    }
+    results
+}
+
+pub(super) fn collect_notes(table: &Table<'_>, base_work: &WorkCheck) -> Vec<String> {
+    let mut notes = Vec::new();
+    let plan = table.plan();
+    let contended = table.log.runs.iter().filter(|run| run.status == RunStatus::Contended).count();
+    if contended > 0 {
+        notes.push(format!(
+            "the machine was not quiet: {contended} runs count although every try was disturbed"
+        ));
+    }
+    if plan.quiet == QuietRule::Noted {
+        let disturbed =
+            table.log.runs.iter().filter(|run| !run.quiet.disturbances.is_empty()).count();
+        notes.push(format!(
+            "a quiet machine was not required: {disturbed} of {} runs were disturbed",
+            table.log.runs.len()
+        ));
+    }
+    if plan.allow_different_output {
+        if is_other_work(base_work) {
+            notes.push(format!("base disagrees with itself: {}", describe_work(base_work)));
+        }
+        for leg in plan.legs.iter().filter(|leg| leg.role != Role::Base) {
+            let work = work_of(table, leg);
+            if is_other_work(&work) {
+                notes.push(format!("{} did other work: {}", leg.name, describe_work(&work)));
+            }
+        }
+    }
+    if let Some(null) = table.effect(NULL, plan.primary)
+        && !null.center.interval.contains(0.0)
+    {
+        notes.push(
+            "base differs from itself beyond its interval: something else than the variables moves \
+             the runs, and the noise floor is the far end of that interval"
+                .to_owned(),
+        );
+    }
+    let removed: Vec<&str> = plan
+        .variables()
+        .into_iter()
+        .filter(|name| table.start.environment.contains_key(*name))
+        .collect();
+    if !removed.is_empty() {
+        notes.push(format!("the shell had {} set; base had it removed", removed.join(", ")));
+    }
+    notes
+}
+
+pub(super) fn collect_violations(result: &AbResult) -> Vec<String> {
+    let mut violations: Vec<String> = result
+        .legs
+        .iter()
+        .filter_map(|leg| match leg.verdict {
+            Some(verdict @ (Verdict::Inert | Verdict::Inconclusive)) => {
+                let why = leg.why.as_deref().unwrap_or_default();
+                Some(format!("{} is {}: {why}", leg.leg.name, verdict.word()))
+            }
+            _ => None,
+        })
+        .collect();
+    for gate in result.gates.iter().filter(|gate| gate.outcome != GateOutcome::Passed) {
+        let outcome = gate.outcome.to_string().to_lowercase();
+        violations
+            .push(format!("gate `{}` on {}: {outcome}, {}", gate.gate, gate.leg, gate.reason));
+    }
+    violations
+}

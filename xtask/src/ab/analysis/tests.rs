@@ -1,0 +1,129 @@
+//! Stopping and judging over made-up samples.
+
+use serde_json::json;
+
+use super::super::config::{Request, parse_ab};
+use super::super::quiet::QuietNote;
+use super::super::samples::{Entry, RunEnd};
+use super::*;
+use crate::journal::{Evidence, ProcessNote};
+use crate::runner::Measured;
+
+fn start(text: &str, pairs: Option<usize>) -> AbStart {
+    let request = Request { env: vec!["FEATURE=1".to_owned()], pairs, ..Request::default() };
+    AbStart {
+        schema: 1,
+        time: String::new(),
+        date: "2026-01-31".to_owned(),
+        args: Vec::new(),
+        plan: parse_ab(Some(("x.toml", text)), &request).unwrap(),
+        identity: Identity::default(),
+        host: HostNote::default(),
+        hardware: "chip".to_owned(),
+        device_bytes: None,
+        commit: "unknown".to_owned(),
+        dirty: None,
+        environment: BTreeMap::new(),
+    }
+}
+
+fn run(block: usize, leg: &str, tok_s: f64) -> RunEnd {
+    let raw = if leg == "test" { json!("1") } else { json!(null) };
+    RunEnd {
+        time: String::new(),
+        block,
+        leg: leg.to_owned(),
+        attempt: 0,
+        status: RunStatus::Accepted,
+        classification: None,
+        evidence: Evidence::default(),
+        process: ProcessNote { wall_ms: 60_000.0, ..ProcessNote::default() },
+        quiet: QuietNote::default(),
+        measured: Some(Measured { decode_tok_s: Some(tok_s), ..Measured::default() }),
+        report: Some(json!({
+            "environment": [{"name": "FEATURE", "raw": raw, "parsed": raw}],
+            "output": {"token_hash": "aa"},
+        })),
+    }
+}
+
+fn log(blocks: usize, of: impl Fn(usize, &str) -> f64) -> Log {
+    let mut log = Log::default();
+    for block in 0..blocks {
+        for leg in ["base", "test", "null"] {
+            log.push(Entry::RunEnd(Box::new(run(block, leg, of(block, leg)))));
+        }
+    }
+    log
+}
+
+/// A value that jumps by `noise` from block to block, a little differently for each leg.
+fn noisy(noise: f64) -> impl Fn(usize, &str) -> f64 {
+    move |block, leg| {
+        let phase = match leg {
+            "base" => 0,
+            "test" => 1,
+            _ => 2,
+        };
+        100.0 * (1.0 + noise * ((block * 7 + phase * 5) % 4) as f64)
+    }
+}
+
+#[test]
+fn it_grows_until_the_interval_is_narrow_or_a_maximum_is_there() {
+    let growing = start("max_blocks = 10\nmax_minutes = 100.0\n", None);
+    let stop =
+        |noise, blocks, minutes| check_stop(&growing, &log(blocks, noisy(noise)), blocks, minutes);
+    assert_eq!(stop(1e-5, 4, 0.0), None, "fewer than the least");
+    assert_eq!(stop(1e-5, 6, 0.0), Some(Stop::NarrowEnough));
+    assert_eq!(stop(1e-5, 7, 0.0), None, "half a mirrored pair");
+    assert_eq!(stop(0.1, 6, 0.0), None);
+    assert_eq!(stop(0.1, 6, 100.0), Some(Stop::MaxMinutes));
+    assert_eq!(stop(0.1, 10, 0.0), Some(Stop::MaxBlocks));
+    let fixed = start("", Some(7));
+    assert_eq!(check_stop(&fixed, &log(6, noisy(1e-5)), 6, 999.0), None);
+    assert_eq!(check_stop(&fixed, &log(7, noisy(0.1)), 7, 0.0), Some(Stop::FixedBlocks));
+}
+
+#[test]
+fn what_cannot_be_compared_stops_after_one_block() {
+    let plan = start("", None);
+    let mut inert = log(1, noisy(0.0));
+    for run in &mut inert.runs {
+        run.report.as_mut().unwrap()["environment"] = json!([{"name": "OTHER", "raw": null}]);
+    }
+    assert_eq!(check_stop(&plan, &inert, 1, 0.0), Some(Stop::Inert));
+    let mut other = log(1, noisy(0.0));
+    other.runs[1].report.as_mut().unwrap()["output"]["token_hash"] = json!("bb");
+    assert_eq!(check_stop(&plan, &other, 1, 0.0), Some(Stop::OtherWork));
+    let mut failed = log(1, noisy(0.0));
+    failed.runs[1].status = RunStatus::Failed;
+    assert_eq!(check_stop(&plan, &failed, 1, 0.0), Some(Stop::LegsFailed));
+    assert_eq!(check_stop(&plan, &log(1, noisy(0.0)), 1, 0.0), None);
+}
+
+#[test]
+fn the_same_samples_give_the_same_result_and_rejected_runs_do_not_count() {
+    let plan = start("", Some(6));
+    let mut samples = log(6, noisy(0.01));
+    let result = analyse(&plan, &samples).unwrap();
+    let json = |result: &AbResult| serde_json::to_value(result).unwrap();
+    assert_eq!(json(&result), json(&analyse(&plan, &samples).unwrap()));
+    let mut wild = run(0, "test", 1.0);
+    wild.status = RunStatus::Rejected;
+    samples.runs.insert(0, wild);
+    let with_rejected = analyse(&plan, &samples).unwrap();
+    assert_eq!(with_rejected.runs.rejected, 1);
+    assert_eq!(json(&with_rejected)["legs"], json(&result)["legs"]);
+}
+
+#[test]
+fn a_leg_without_a_null_leg_beside_it_has_no_verdict() {
+    let plan = start("", Some(6));
+    let mut samples = log(6, noisy(0.01));
+    samples.runs.retain(|run| run.leg != "null");
+    let result = analyse(&plan, &samples).unwrap();
+    let test = result.legs.iter().find(|leg| leg.leg.name == "test").unwrap();
+    assert_eq!(test.verdict, Some(Verdict::Inconclusive));
+    assert!(!result.violations.is_empty());
+}
