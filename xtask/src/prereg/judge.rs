@@ -244,3 +244,6 @@ fn plan_landing(document: &Document, action: &Action, dropped: &[Dropped]) -> La
 pub(crate) fn is_measured(rung: &Composed) -> bool {
     !matches!(rung.state, RungState::Void(_))
 }
+
+#[cfg(test)]
+mod tests;

@@ -203,3 +203,6 @@ fn all_shots(document: &Document) -> Vec<Shot> {
         .flat_map(|trial| trial.shots(document))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use std::collections::BTreeMap;
+
+use super::super::document::parse_document;
+use super::super::sample::{LaunchRecord, Reading, Series, Slot};
+use super::*;
+
+/// A base and a rung with a guard that can fail the read, and a last rule that takes the rest.
+const DOCUMENT: &str = r#"
+question = "Is B faster?"
+[protocol]
+runner = "scripted"
+model = "model.toml"
+prompt_tokens = 8
+steps = 4
+repeats = 1
+order = "sequential"
+seed = 7
+ceiling_min = 10
+refuse_null_rung = "a test"
+[[metrics]]
+id = "ms"
+from = "log"
+field = "ms"
+[[metrics]]
+id = "memory"
+from = "log"
+field = "memory"
+[[items]]
+id = "item"
+[[rungs]]
+id = "A"
+[[rungs]]
+id = "B"
+items = ["item"]
+[[reads]]
+id = "gain"
+role = "primary"
+metric = "ms"
+value = "(A - B) / A"
+[[guards]]
+id = "peak"
+metric = "memory"
+value = "(B - A) / A"
+passes = "value <= 2 %"
+fails = ["gain"]
+[[rules]]
+id = "land"
+when = "gain >= 10 %"
+then = "land-all"
+[[rules]]
+id = "rest"
+when = "always"
+then = "park"
+"#;
+
+fn launch(rung: &str, readings: &[(&str, f64)]) -> Record {
+    let series = |value: f64| Series { steps: Vec::new(), values: vec![Reading(value)] };
+    Record::Launch(LaunchRecord {
+        slot: Slot::Ladder { round: 1, rung: rung.to_owned(), repeat: 1 },
+        items: if rung == "B" { vec!["item".to_owned()] } else { Vec::new() },
+        failed: None,
+        rejected: None,
+        disturbed: Vec::new(),
+        series: readings.iter().map(|(id, value)| ((*id).to_owned(), series(*value))).collect(),
+        token_hash: None,
+        files: BTreeMap::new(),
+        settings: serde_json::Value::Null,
+        cost_s: 1.0,
+    })
+}
+
+fn phase_of(a: &[(&str, f64)], b: &[(&str, f64)]) -> Phase {
+    let document = parse_document("x.toml", DOCUMENT).unwrap();
+    judge(&document, &[launch("A", a), launch("B", b)]).phase
+}
+
+fn rule_of(a: &[(&str, f64)], b: &[(&str, f64)]) -> String {
+    match phase_of(a, b) {
+        Phase::Decided { rule, .. } => rule,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_first_rule_that_holds_is_taken() {
+    let a = [("ms", 10.0), ("memory", 100.0)];
+    assert_eq!(rule_of(&a, &[("ms", 9.0), ("memory", 100.0)]), "land");
+    assert_eq!(rule_of(&a, &[("ms", 9.1), ("memory", 100.0)]), "rest");
+}
+
+#[test]
+fn a_read_that_its_guard_failed_satisfies_no_rule() {
+    let a = [("ms", 10.0), ("memory", 100.0)];
+    assert_eq!(rule_of(&a, &[("ms", 5.0), ("memory", 102.0)]), "land");
+    assert_eq!(rule_of(&a, &[("ms", 5.0), ("memory", 102.1)]), "rest");
+}
+
+#[test]
+fn what_was_not_reported_stops_the_judgement_before_a_later_rule_is_taken() {
+    let a = [("ms", 10.0), ("memory", 100.0)];
+    let Phase::Undecided { why } = phase_of(&a, &[("memory", 100.0)]) else { panic!() };
+    assert_eq!(why, "rule `land` cannot be judged: B reported no ms");
+    // A guard that cannot be judged leaves its read open as well.
+    let Phase::Undecided { why } = phase_of(&a, &[("ms", 5.0)]) else { panic!() };
+    assert!(why.contains("guard peak cannot be judged: B reported no memory"), "{why}");
+}
+
+#[test]
+fn a_missing_launch_leaves_the_ladder_open() {
+    let document = parse_document("x.toml", DOCUMENT).unwrap();
+    let standing = judge(&document, &[launch("A", &[("ms", 1.0), ("memory", 1.0)])]);
+    assert_eq!(standing.phase, Phase::Ladder { round: 1 });
+    assert!(standing.rounds.is_empty());
+}
+
+#[test]
+fn a_rejected_launch_does_not_count() {
+    let document = parse_document("x.toml", DOCUMENT).unwrap();
+    let mut disturbed = launch("B", &[("ms", 1.0), ("memory", 100.0)]);
+    if let Record::Launch(launch) = &mut disturbed {
+        launch.rejected = Some("load".to_owned());
+    }
+    let a = launch("A", &[("ms", 10.0), ("memory", 100.0)]);
+    let b = launch("B", &[("ms", 10.0), ("memory", 100.0)]);
+    let standing = judge(&document, &[a, disturbed, b]);
+    let round = standing.last_round().unwrap();
+    assert_eq!(round.number("ms", "B"), super::super::expr::Number::Known(10.0));
+}
