@@ -835,3 +835,34 @@ fn a_disturbed_launch_is_made_again_twice_and_then_counts_with_a_word() {
     assert_eq!(told("counts although it was disturbed: other processes took"), 4, "{report}");
     assert_eq!(workspace.result()["rule"], "below_bar");
 }
+
+/// The workspace that holds this test.
+fn own_root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn own_prereg(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.arg("prereg").args(args).current_dir(own_root()).output().unwrap()
+}
+
+#[test]
+fn the_shipped_ladders_have_no_finding() {
+    for name in ["alloc-cache", "prefill-chunk"] {
+        let output = own_prereg(&["check", name]);
+        assert_eq!(code(&output), 0, "{name}: {}", stdout(&output));
+        assert_eq!(stdout(&output), "", "{name}");
+    }
+}
+
+#[test]
+fn committed_reports_are_what_their_samples_say() {
+    for ladder in folders(&own_root().join("benchmarks/prereg")) {
+        let name = ladder.file_name().unwrap().to_str().unwrap();
+        for run in folders(&ladder) {
+            let date = run.file_name().unwrap().to_str().unwrap();
+            let output = own_prereg(&["report", name, "--run", date, "--check"]);
+            assert_eq!(code(&output), 0, "{name} {date}: {}", stdout(&output));
+        }
+    }
+}
