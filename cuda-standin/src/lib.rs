@@ -8,9 +8,9 @@
 //! destroyed stream or after shutdown is refused *and* remembered as a violation.
 //!
 //! It runs no PTX. The kernels that the decode path needs are written out for the host in
-//! [`kernels`]; any other launch succeeds, does nothing, and is counted by name.
+//! `kernels`; any other launch succeeds, does nothing, and is counted by name.
 //!
-//! What a test may set and read is in [`control`]; the environment is read once, in [`state`].
+//! What a test may set and read is in `control`; the environment is read once, in `state`.
 
 mod blas;
 mod capture;

@@ -77,7 +77,7 @@ codes! {
     PathsOverride = "W-PATHS-OVERRIDE", "a paths override replaces packages without a trace in the lock";
     UnusedWorkspaceDependency = "W-UNUSED-WS-DEP", "no member inherits the entry";
     StrayLock = "W-STRAY-LOCK", "cargo ignores a lock beside a member's manifest";
-    ReplaceDeprecated = "W-REPLACE-DEPRECATED", "[replace] is deprecated in favour of [patch]";
+    ReplaceDeprecated = "W-REPLACE-DEPRECATED", "`[replace]` is deprecated in favour of `[patch]`";
     Backward = "W-BACKWARD", "the new commit is an ancestor of the old one";
     Sibling = "W-SIBLING", "neither commit is an ancestor of the other";
     RepositoryChanged = "W-REPOSITORY-CHANGED", "the old and the new commit come from different repositories";
