@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-/// More than any cache holds, for all threads together.
-const BYTES: usize = 1 << 30;
+/// More than any cache holds.
+pub(crate) const BEYOND_CACHES: usize = 1 << 30;
 
-/// Bytes per second that `threads` threads read together, the best of five passes.
-pub(crate) fn measure(threads: usize) -> f64 {
-    let words = vec![1u64; BYTES / size_of::<u64>()];
+/// Bytes per second that `threads` threads read together out of a buffer of `bytes`, the best of
+/// ten passes: from memory, or from whatever cache holds as much.
+pub(crate) fn measure(threads: usize, bytes: usize) -> f64 {
+    let words = vec![1u64; bytes / size_of::<u64>()];
     let share = words.len() / threads;
     let mut best = 0f64;
-    for _ in 0..5 {
+    for _ in 0..10 {
         let start = Instant::now();
         std::thread::scope(|scope| {
             for part in words.chunks_exact(share) {

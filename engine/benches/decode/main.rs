@@ -69,14 +69,17 @@ fn main() -> anyhow::Result<()> {
         + 1;
     let ours = ours::Ours::load(&source.gguf, capacity)?;
     let bytes = ours.weight_bytes_per_token();
-    let bandwidth = bandwidth::measure(args.threads);
+    let memory = bandwidth::measure(args.threads, bandwidth::BEYOND_CACHES);
+    let resident = bandwidth::measure(args.threads, bytes as usize);
     println!("model {}, {} threads, {} rounds", source.name, args.threads, args.rounds);
-    println!(
-        "weights read per token: {:.1} MB; memory reads {:.1} GB/s; floor {:.0} tok/s",
-        bytes as f64 / 1e6,
-        bandwidth / 1e9,
-        bandwidth / bytes as f64
-    );
+    println!("weights read per token: {:.1} MB", bytes as f64 / 1e6);
+    for (what, rate) in [("1 GiB, beyond caches", memory), ("as much as the weights", resident)] {
+        println!(
+            "reading {what}: {:.1} GB/s, which bounds decode at {:.0} tok/s",
+            rate / 1e9,
+            rate / bytes as f64
+        );
+    }
     let mut contestants: Vec<Box<dyn Contestant>> = vec![Box::new(ours)];
     #[cfg(feature = "peers")]
     contestants.push(Box::new(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use candle_core::quantized::{QMatMul, QTensor};
 use candle_core::{Device, Module as _, Result, Tensor};
 
-use packed::{Packed, PackedProduct};
+use packed::{Packed, multiply_all};
 
 mod packed;
 #[cfg(target_arch = "x86_64")]
@@ -46,16 +46,40 @@ impl Linear {
     /// # Errors
     /// Those of candle: shapes that do not fit.
     pub fn forward(&self, xs: &Tensor) -> Result<Tensor> {
-        let product = match &self.weight {
-            Weight::Candle(weight) => weight.forward(xs)?,
-            Weight::Packed(weight) => {
-                xs.contiguous()?.apply_op1_no_bwd(&PackedProduct { weight })?
+        let [product] = Self::forward_all([self], xs)?;
+        Ok(product)
+    }
+
+    /// [`Linear::forward`] through several matrices of the same input, which may share work.
+    ///
+    /// # Errors
+    /// Those of candle: shapes that do not fit.
+    pub fn forward_all<const N: usize>(linears: [&Self; N], xs: &Tensor) -> Result<[Tensor; N]> {
+        let mut packed = Vec::with_capacity(N);
+        for linear in linears {
+            if let Weight::Packed(weight) = &linear.weight {
+                packed.push(weight);
             }
-        };
-        match &self.bias {
-            Some(bias) => product.broadcast_add(bias),
-            None => Ok(product),
         }
+        let mut products = match <[&Packed; N]>::try_from(packed) {
+            Ok(weights) => multiply_all(weights, &xs.contiguous()?)?.to_vec(),
+            Err(_) => linears
+                .iter()
+                .map(|linear| match &linear.weight {
+                    Weight::Candle(weight) => weight.forward(xs),
+                    Weight::Packed(weight) => {
+                        let [product] = multiply_all([weight], &xs.contiguous()?)?;
+                        Ok(product)
+                    }
+                })
+                .collect::<Result<_>>()?,
+        };
+        for (linear, product) in linears.iter().zip(&mut products) {
+            if let Some(bias) = &linear.bias {
+                *product = product.broadcast_add(bias)?;
+            }
+        }
+        Ok(products.try_into().expect("there is one product for each matrix"))
     }
 
     /// Rows of the matrix, for token ids `[tokens]` → `[tokens, in]`.

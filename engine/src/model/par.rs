@@ -56,36 +56,52 @@ impl<T> Strip<'_, T> {
     }
 }
 
-/// Cuts a matrix of rows of `row_len` elements into strips of `width` columns (the last may be
-/// narrower) and calls `work` with the index and the strip, each on some thread of the pool; a
-/// single strip is worked on here.
+/// A matrix to be written.
+pub(super) struct Rows<'a, T> {
+    /// Its elements, row by row.
+    pub(super) out: &'a mut [T],
+    /// Elements of a row.
+    pub(super) row_len: usize,
+}
+
+/// Cuts matrices into strips of `width` columns (the last of each may be narrower) and calls `work`
+/// with the matrix's index, the strip's index within it and the strip, each on some thread of the
+/// pool; a single strip is worked on here.
 pub(super) fn for_each_strip<T: Send>(
-    out: &mut [T],
-    row_len: usize,
+    matrices: &mut [Rows<'_, T>],
     width: usize,
-    work: impl Fn(usize, Strip<'_, T>) + Sync,
+    work: impl Fn(usize, usize, Strip<'_, T>) + Sync,
 ) {
-    let rows = out.len() / row_len;
-    let base = SendPtr(out.as_mut_ptr());
-    let base = &base;
+    let strips_of = |row_len: usize| row_len.div_ceil(width);
+    let bases: Vec<(SendPtr<T>, usize, usize)> = matrices
+        .iter_mut()
+        .map(|m| (SendPtr(m.out.as_mut_ptr()), m.out.len() / m.row_len, m.row_len))
+        .collect();
+    let strips = bases.iter().map(|base| strips_of(base.2)).sum();
     let run = |range: std::ops::Range<usize>| {
-        for index in range {
-            let start = index * width;
+        for number in range {
+            let (mut matrix, mut index) = (0, number);
+            while index >= strips_of(bases[matrix].2) {
+                index -= strips_of(bases[matrix].2);
+                matrix += 1;
+            }
+            let (base, rows, row_len) = &bases[matrix];
+            let start = if *rows == 0 { 0 } else { index * width };
             let strip = Strip {
-                // SAFETY: `start < row_len`, so this is within the first row, or at the start of
-                // an empty matrix, of which no row can be taken.
-                base: unsafe { base.0.add(if rows == 0 { 0 } else { start }) },
-                rows,
-                row_len,
-                width: width.min(row_len - start),
+                // SAFETY: `index * width < row_len`, so this is within the first row, or at the
+                // start of an empty matrix, of which no row can be taken. Every number is handed
+                // out exactly once, so no two threads get the same strip, and `T: Send`.
+                base: unsafe { base.0.add(start) },
+                rows: *rows,
+                row_len: *row_len,
+                width: width.min(row_len - index * width),
                 out: std::marker::PhantomData,
             };
-            work(index, strip);
+            work(matrix, index, strip);
         }
     };
-    let strips = row_len.div_ceil(width);
-    if strips == 1 {
-        run(0..1);
+    if strips <= 1 {
+        run(0..strips);
     } else {
         barrier_pool().execute_chunked(strips, run);
     }
@@ -146,21 +162,26 @@ mod tests {
     }
 
     #[test]
-    fn every_strip_is_visited_once() {
-        let (rows, row_len) = (3, 37);
-        let mut out = vec![0u32; rows * row_len];
+    fn every_strip_of_every_matrix_is_visited_once() {
         for width in [16, 64] {
-            out.fill(0);
-            for_each_strip(&mut out, row_len, width, |index, mut strip| {
-                for row in 0..rows {
+            let (mut one, mut two, mut none) = (vec![0u32; 3 * 37], vec![0u32; 3 * 16], vec![]);
+            let mut matrices = [
+                Rows { out: &mut one, row_len: 37 },
+                Rows { out: &mut none, row_len: 5 },
+                Rows { out: &mut two, row_len: 16 },
+            ];
+            for_each_strip(&mut matrices, width, |matrix, index, mut strip| {
+                let row_len = [37, 5, 16][matrix];
+                for row in 0..if matrix == 1 { 0 } else { 3 } {
                     for (offset, value) in strip.row(row).iter_mut().enumerate() {
                         *value += (row * row_len + index * width + offset) as u32 + 1;
                     }
                 }
             });
-            assert!(out.iter().enumerate().all(|(index, &value)| value == index as u32 + 1));
+            for out in [one, two] {
+                assert!(out.iter().enumerate().all(|(index, &value)| value == index as u32 + 1));
+            }
         }
-        for_each_strip(&mut Vec::<u32>::new(), 5, 16, |_, _| ());
     }
 
     #[test]

@@ -249,7 +249,8 @@ mod tests {
             let mean = values.iter().sum::<f32>() / count;
             let deviation = (values.iter().map(|v| v * v).sum::<f32>() / count).sqrt();
             // 1/16 was asked for; the jitter (0.5 to 1.5 of it) raises the root mean square by 4 %.
-            assert!(mean.abs() < 0.003, "{name}: mean {mean}");
+            // Signed types are centred half a step off: 0.0067 for the coarsest, four bits.
+            assert!(mean.abs() < 0.008, "{name}: mean {mean}");
             assert!((deviation - 0.065).abs() < 0.004, "{name}: deviation {deviation}");
         }
     }

@@ -151,6 +151,10 @@ impl Transformer {
         if largest as usize >= self.config.vocab {
             bail!("token {largest} is beyond the vocabulary of {}", self.config.vocab);
         }
+        let filled = cache.len() + tokens.len();
+        if filled > cache.capacity() {
+            bail!("the KV cache has room for {}, not for {filled}", cache.capacity());
+        }
         let Some(rope) = &self.rope else {
             bail!("the cache was not made by this model");
         };
@@ -213,7 +217,8 @@ impl Layer {
         let normed = ops::rms_norm(xs, &self.attention_norm, config.rms_eps)?;
         let xs = (xs + self.attention(config, index, &normed, rope, cache)?)?;
         let normed = ops::rms_norm(&xs, &self.ffn_norm, config.rms_eps)?;
-        let gated = ops::silu_mul(&self.gate.forward(&normed)?, &self.up.forward(&normed)?)?;
+        let [gate, up] = Linear::forward_all([&self.gate, &self.up], &normed)?;
+        let gated = ops::silu_mul(&gate, &up)?;
         xs + self.down.forward(&gated)?
     }
 
@@ -234,9 +239,10 @@ impl Layer {
             };
             ops::rope(&xs, cos, sin, config.architecture.rope_layout())
         };
-        let q = rotate(heads(self.q.forward(xs)?, config.heads)?, &self.q_norm)?;
-        let k = rotate(heads(self.k.forward(xs)?, config.kv_heads)?, &self.k_norm)?;
-        let v = heads(self.v.forward(xs)?, config.kv_heads)?;
+        let [q, k, v] = Linear::forward_all([&self.q, &self.k, &self.v], xs)?;
+        let q = rotate(heads(q, config.heads)?, &self.q_norm)?;
+        let k = rotate(heads(k, config.kv_heads)?, &self.k_norm)?;
+        let v = heads(v, config.kv_heads)?;
         let kv = cache.append(index, &k, &v)?;
         self.attention_output.forward(&causal_attention(&q, &kv)?)
     }

@@ -6,7 +6,7 @@
 //! are never summed across a vector.
 
 use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, bail};
+use candle_core::{Device, Result, Storage, Tensor, bail};
 use half::f16;
 
 use crate::model::ops::f32_slice;
@@ -232,41 +232,49 @@ fn quantise(xs: &[f32]) -> Vec<Activations> {
     out
 }
 
-/// `xs · weightᵀ`.
-pub(super) struct PackedProduct<'a> {
-    pub(super) weight: &'a Packed,
-}
-
-impl CustomOp1 for PackedProduct<'_> {
-    fn name(&self) -> &'static str {
-        "arc-packed-product"
+/// `xs · weightᵀ` for several matrices, which share the quantised activations and one parallel
+/// region.
+pub(super) fn multiply_all<const N: usize>(
+    weights: [&Packed; N],
+    xs: &Tensor,
+) -> Result<[Tensor; N]> {
+    let (m, columns) = xs.dims2()?;
+    if let Some(weight) = weights.iter().find(|weight| weight.columns != columns) {
+        bail!("rows of {columns} do not fit a matrix of {} columns", weight.columns);
     }
-
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let Packed { rows: n, columns, tiles } = self.weight;
-        let (n, columns) = (*n, *columns);
-        let (m, width) = layout.shape().dims2()?;
-        if width != columns {
-            bail!("rows of {width} do not fit a matrix of {columns} columns");
+    let acts = {
+        let (storage, layout) = xs.storage_and_layout();
+        let Storage::Cpu(storage) = &*storage else {
+            bail!("packed weights need activations on the processor");
+        };
+        quantise(f32_slice(storage, layout)?)
+    };
+    let mut outs = weights.map(|weight| vec![0f32; m * weight.rows]);
+    let mut matrices: Vec<_> = outs
+        .iter_mut()
+        .zip(&weights)
+        .map(|(out, weight)| par::Rows { out, row_len: weight.rows })
+        .collect();
+    let blocks = columns / COLUMNS;
+    // Strips of so many tiles of rows that each is worth a job.
+    let groups = (JOB_PRODUCTS / (LANES * columns * m).max(1)).max(1);
+    par::for_each_strip(&mut matrices, groups * LANES, |matrix, index, mut strip| {
+        let weight = weights[matrix];
+        let first = index * groups;
+        for group in first..(first + groups).min(weight.rows.div_ceil(LANES)) {
+            let range = group * blocks..(group + 1) * blocks;
+            multiply(&weight.tiles, range, &acts, m, &mut |row, values| {
+                let out = &mut strip.row(row)[(group - first) * LANES..];
+                let width = out.len().min(LANES);
+                out[..width].copy_from_slice(&values[..width]);
+            });
         }
-        let acts = quantise(f32_slice(storage, layout)?);
-        let mut out = vec![0f32; m * n];
-        let blocks = columns / COLUMNS;
-        // Strips of so many tiles of rows that each is worth a job.
-        let groups = (JOB_PRODUCTS / (LANES * columns * m).max(1)).max(1);
-        par::for_each_strip(&mut out, n, groups * LANES, |index, mut strip| {
-            let first = index * groups;
-            for group in first..(first + groups).min(n.div_ceil(LANES)) {
-                let range = group * blocks..(group + 1) * blocks;
-                multiply(tiles, range, &acts, m, &mut |row, values| {
-                    let out = &mut strip.row(row)[(group - first) * LANES..];
-                    let width = out.len().min(LANES);
-                    out[..width].copy_from_slice(&values[..width]);
-                });
-            }
-        });
-        Ok((CpuStorage::F32(out), Shape::from((m, n))))
+    });
+    let mut tensors = Vec::with_capacity(N);
+    for (out, weight) in outs.into_iter().zip(&weights) {
+        tensors.push(Tensor::from_vec(out, (m, weight.rows), &Device::Cpu)?);
     }
+    Ok(tensors.try_into().expect("one tensor was pushed for each weight"))
 }
 
 /// Products of 16 rows of the matrix, whose tiles are `range`, with all rows of activations.
@@ -295,7 +303,7 @@ fn multiply(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use candle_core::{DType, Device, Tensor};
+    use candle_core::DType;
 
     /// Rows and products of the packed form are those of the dequantised matrix, for each type, for
     /// row counts that leave the last tile unfilled, and for one and many rows of activations.
@@ -329,7 +337,9 @@ mod tests {
                 }
                 assert!(packed.rows_at(&[n as u32]).is_err());
                 let xs = Tensor::randn(0f32, 1.0, (m, k), &Device::Cpu).unwrap();
-                let product = xs.apply_op1_no_bwd(&PackedProduct { weight: &packed }).unwrap();
+                let [product, again] = multiply_all([&packed, &packed], &xs).unwrap();
+                let differ = (&product - again).unwrap().abs().unwrap().sum_all().unwrap();
+                assert_eq!(differ.to_scalar::<f32>().unwrap(), 0.0);
                 let exact = xs.matmul(&dense.t().unwrap()).unwrap();
                 let error = (product - exact).unwrap().abs().unwrap().to_dtype(DType::F32);
                 let error = error.unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
