@@ -251,7 +251,7 @@ pub struct AllocCounters {
     pub evictions: BTreeMap<String, u64>,
     /// Times that the cache was drained.
     pub drains: u64,
-    /// Host time within the allocator, in nanoseconds; `None` where it was not measured.
+    /// Host time in driver calls, in nanoseconds; `None` where it was not measured.
     pub host_ns: Option<u64>,
     /// Counters that must be zero, by name, so that a reader can hold them to it.
     pub must_be_zero: BTreeMap<String, u64>,

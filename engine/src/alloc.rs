@@ -11,14 +11,20 @@ pub mod capture;
 pub mod class;
 pub mod driver;
 mod fork;
+pub mod global;
 mod lists;
 pub mod lock;
 mod peaks;
 pub mod policy;
 mod state;
 pub mod stats;
+pub mod steps;
 mod table;
+pub mod trace;
 
-pub use cache::{Allocation, Cache, Config, FreeRequest, Freed, Request, Served, StreamKey};
+pub use cache::{
+    Allocation, BlockInfo, Cache, ClassDepth, Config, FreeRequest, Freed, Request, Served,
+    StreamKey,
+};
 pub use capture::{CaptureRefused, GraphToken};
 pub use peaks::{PeakWindow, Peaks};

@@ -7,7 +7,7 @@ mod audit;
 mod slow;
 mod streams;
 
-use crate::alloc::class::{SizeClass, class_of};
+use crate::alloc::class::class_of;
 use crate::alloc::driver::{Address, AllocError, Driver, DriverStream, Fill};
 use crate::alloc::fork;
 use crate::alloc::lock::{Guard, Locked, RawLock, SpinLock};
@@ -167,18 +167,18 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         if self.is_forked_child() {
             return Err(slow::closed_error(request));
         }
-        let class = if request.bytes == 0 { None } else { class_of(request.bytes) };
+        let Request { bytes, align, fill, stream } = request;
+        let class = if bytes == 0 { None } else { class_of(bytes) };
         let mut state = self.state.lock();
-        state.counters[Counter::Requests] += 1;
         if let Some(class) = class
             && state.mode == Mode::On
             && state.phase == Phase::Eager
-            && request.align <= self.block_align
-            && let Some(address) = state.serve(request.stream.0, class, request.bytes)
+            && align <= self.block_align
+            && let Some(address) = state.serve(stream.0, class, bytes)
         {
             return Ok(Allocation { address, served: Served::Cache });
         }
-        self.alloc_slow(state, request, class)
+        self.alloc_slow(state, bytes, align, fill, stream)
     }
 
     /// Takes a block back.
@@ -191,19 +191,20 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         if self.is_forked_child() {
             return Freed::Ignored;
         }
+        let FreeRequest { address, stream, bytes, align } = free;
         let mut state = self.state.lock();
-        if let Some(index) = state.table.find(free.address) {
+        if let Some(index) = state.table.find(address) {
             if state.table.get(index).state == BlockState::Live
                 && state.mode == Mode::On
                 && state.phase == Phase::Eager
-                && state.keep(index, free.stream.0)
+                && state.keep(index, stream.0)
             {
                 return Freed::Own;
             }
-            return self.free_slow(state, index, free);
+            return self.free_slow(state, index, stream);
         }
         // SAFETY: the caller vouches for foreign blocks.
-        unsafe { self.free_foreign(state, free) }
+        unsafe { self.free_foreign(state, address, stream, bytes, align) }
     }
 
     /// Counts a request that did not come through [`alloc`](Self::alloc), and the driver call that
@@ -213,7 +214,6 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             return;
         }
         let mut state = self.state.lock();
-        state.counters[Counter::Requests] += 1;
         state.counters[reason] += 1;
         state.counters[crate::alloc::stats::AllocCause::Bypass] += 1;
     }
@@ -342,7 +342,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         if state.phase == Phase::Eager {
             state.release_all_idle(None, FreeCause::Shutdown);
         }
-        let mut state = self.settle_and_lock(state);
+        let mut state = self.quiesce(state);
         state.mode = Mode::Closed;
     }
 
@@ -350,8 +350,8 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     pub fn snapshot(&self) -> Snapshot {
         let state = self.state.lock();
         Snapshot {
-            counters: state.counters,
-            gauges: state.gauges,
+            counters: state.read_counters(),
+            gauges: state.gauges.read(),
             peaks: state.peaks.lifetime(),
             mode: state.mode,
             cap: state.effective_cap,
@@ -362,7 +362,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
 
     /// What is held now.
     pub fn gauges(&self) -> Gauges {
-        self.state.lock().gauges
+        self.state.lock().gauges.read()
     }
 
     /// Opens a window over the peaks that the caller alone reads.
@@ -404,6 +404,3 @@ impl<D: Driver, L: RawLock> Drop for Cache<D, L> {
         self.shutdown();
     }
 }
-
-/// The class to look for, as the slow path needs it too.
-pub(crate) type MaybeClass = Option<SizeClass>;

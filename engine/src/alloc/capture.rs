@@ -67,14 +67,8 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     /// # Errors
     /// Where the cache is off or killed, or a capture is going on.
     pub fn begin_capture(&self) -> Result<(), CaptureRefused> {
-        let state = self.state.lock();
-        let mut state = self.settle_and_lock(state);
         // A free that is on its way to the driver would fall into the window.
-        while state.in_flight > 0 || !state.releasing.is_empty() {
-            drop(state);
-            L::relax();
-            state = self.settle_and_lock(self.state.lock());
-        }
+        let mut state = self.quiesce(self.state.lock());
         let checked = match state.phase {
             Phase::Priming if state.mode == Mode::On => Ok(()),
             _ => state.check_capture(),
@@ -175,7 +169,7 @@ impl State {
                     .reserve
                     .get_or_insert_with(StreamLists::new)
                     .class_mut(block.slot)
-                    .push(&mut self.table, index, 0);
+                    .push(&mut self.table, index);
             } else {
                 self.parked.push(&mut self.table, index);
             }

@@ -25,7 +25,7 @@ pub(crate) struct ClassList {
     low_since_ageing: u32,
     /// Blocks that a drain took; misses up to this number are what re-warming costs.
     pub(crate) drained: u32,
-    /// The request count when the class last served or took a block.
+    /// The lists' clock when the class was last asked for a block.
     last_touch: u64,
 }
 
@@ -41,11 +41,10 @@ impl ClassList {
     };
 
     #[inline]
-    pub(crate) fn push(&mut self, table: &mut Table, index: u32, now: u64) {
+    pub(crate) fn push(&mut self, table: &mut Table, index: u32) {
         table.get_mut(index).next = self.head;
         self.head = index;
         self.depth += 1;
-        self.last_touch = now;
     }
 
     #[inline]
@@ -134,6 +133,11 @@ impl ClassList {
 
     pub(crate) fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// Notes that the class was asked for a block that it did not have.
+    pub(crate) fn note_miss(&mut self, now: u64) {
+        self.last_touch = now;
     }
 
     pub(crate) fn last_touch(&self) -> u64 {

@@ -62,6 +62,62 @@ pub(crate) enum Place {
     Pinned,
 }
 
+/// The gauges as they are kept: one addition on the way out of the lists, one on the way back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Books {
+    /// Handed out or idle: what moves between users and lists.
+    circulating_bytes: u64,
+    pub(crate) idle_bytes: u64,
+    pub(crate) parked_bytes: u64,
+    pub(crate) pinned_bytes: u64,
+    pub(crate) pinned_live_bytes: u64,
+    pub(crate) held_bytes: u64,
+    pub(crate) live_requested_bytes: u64,
+}
+
+impl Books {
+    #[inline]
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.circulating_bytes - self.idle_bytes
+    }
+
+    pub(crate) fn read(&self) -> Gauges {
+        Gauges {
+            live_bytes: self.live_bytes(),
+            live_requested_bytes: self.live_requested_bytes,
+            idle_bytes: self.idle_bytes,
+            parked_bytes: self.parked_bytes,
+            pinned_bytes: self.pinned_bytes,
+            pinned_live_bytes: self.pinned_live_bytes,
+            held_bytes: self.held_bytes,
+        }
+    }
+
+    fn add(&mut self, bytes: u64, place: Place) {
+        match place {
+            Place::Live => self.circulating_bytes += bytes,
+            Place::Idle => {
+                self.circulating_bytes += bytes;
+                self.idle_bytes += bytes;
+            }
+            Place::Parked => self.parked_bytes += bytes,
+            Place::Pinned => self.pinned_bytes += bytes,
+        }
+    }
+
+    fn subtract(&mut self, bytes: u64, place: Place) {
+        match place {
+            Place::Live => self.circulating_bytes -= bytes,
+            Place::Idle => {
+                self.circulating_bytes -= bytes;
+                self.idle_bytes -= bytes;
+            }
+            Place::Parked => self.parked_bytes -= bytes,
+            Place::Pinned => self.pinned_bytes -= bytes,
+        }
+    }
+}
+
 /// A chain of blocks, linked through their records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chain {
@@ -95,7 +151,7 @@ pub(crate) struct State {
     pub(crate) mode: Mode,
     pub(crate) phase: Phase,
     pub(crate) cap: Cap,
-    pub(crate) gauges: Gauges,
+    pub(crate) gauges: Books,
     pub(crate) counters: Counters,
     pub(crate) peaks: PeakLog,
     pub(crate) table: Table,
@@ -122,7 +178,7 @@ pub(crate) struct State {
     pub(crate) drain_deferred: bool,
     pub(crate) pins_exceed_cap: bool,
     steps_in_window: u64,
-    requests_at_window: u64,
+    served_at_window: u64,
 }
 
 impl State {
@@ -135,7 +191,7 @@ impl State {
                 CapRequest::Unbounded => Cap::Unbounded,
                 CapRequest::Default => Cap::Bounded(DEFAULT_CAP_BYTES),
             },
-            gauges: Gauges::default(),
+            gauges: Books::default(),
             counters: Counters::default(),
             peaks: PeakLog::default(),
             table: Table::new(),
@@ -156,13 +212,13 @@ impl State {
             drain_deferred: false,
             pins_exceed_cap: false,
             steps_in_window: 0,
-            requests_at_window: 0,
+            served_at_window: 0,
         }
     }
 
     pub(crate) fn holdings(&self) -> Holdings {
         Holdings {
-            live_bytes: self.gauges.live_bytes,
+            live_bytes: self.gauges.live_bytes(),
             idle_bytes: self.gauges.idle_bytes,
             pinned_bytes: self.gauges.pinned_bytes,
         }
@@ -170,27 +226,17 @@ impl State {
 
     pub(crate) fn current(&self) -> Peaks {
         Peaks {
-            live_bytes: self.gauges.live_bytes,
+            live_bytes: self.gauges.live_bytes(),
             idle_bytes: self.gauges.idle_bytes,
             total_bytes: self.gauges.held_bytes,
-        }
-    }
-
-    #[inline]
-    fn place_mut(&mut self, place: Place) -> &mut u64 {
-        match place {
-            Place::Live => &mut self.gauges.live_bytes,
-            Place::Idle => &mut self.gauges.idle_bytes,
-            Place::Parked => &mut self.gauges.parked_bytes,
-            Place::Pinned => &mut self.gauges.pinned_bytes,
         }
     }
 
     /// Moves a block's bytes from one gauge to another.
     #[inline]
     pub(crate) fn transfer(&mut self, physical_bytes: u64, from: Place, to: Place) {
-        *self.place_mut(from) -= physical_bytes;
-        *self.place_mut(to) += physical_bytes;
+        self.gauges.subtract(physical_bytes, from);
+        self.gauges.add(physical_bytes, to);
     }
 
     /// Whether the stream is known and not gone.
@@ -210,24 +256,38 @@ impl State {
     /// Takes an idle block of the class and hands it out.
     #[inline]
     pub(crate) fn serve(&mut self, stream: u32, class: SizeClass, bytes: u64) -> Option<Address> {
-        let now = self.counters[Counter::Requests];
+        let now = self.now();
         let lists = self.streams.get_mut(stream as usize)?.lists.as_mut()?;
         let index = lists.take(&mut self.table, class.slot, class.bytes, now)?;
-        Some(self.hand_out(index, bytes, Place::Idle))
+        self.gauges.idle_bytes -= self.table.get(index).physical_bytes;
+        Some(self.hand_out(index, bytes))
     }
 
-    /// Hands a kept block out.
+    /// Hands out a block whose bytes count as live by now.
     #[inline]
-    pub(crate) fn hand_out(&mut self, index: u32, bytes: u64, from: Place) -> Address {
+    pub(crate) fn hand_out(&mut self, index: u32, bytes: u64) -> Address {
         let block = self.table.get_mut(index);
         block.state = BlockState::Live;
         block.requested_bytes = bytes;
-        let (address, physical_bytes) = (Address(block.address), block.physical_bytes);
-        self.transfer(physical_bytes, from, Place::Live);
+        let address = Address(block.address);
         self.gauges.live_requested_bytes += bytes;
-        self.peaks.raise_live(self.gauges.live_bytes);
+        self.peaks.raise_live(self.gauges.live_bytes());
         self.counters[Counter::Hits] += 1;
         address
+    }
+
+    /// The lists' clock: it advances with every request that they serve.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.counters[Counter::Hits]
+    }
+
+    /// All counters. A request is counted once, as what became of it: their number is the sum.
+    pub(crate) fn read_counters(&self) -> Counters {
+        let mut counters = self.counters;
+        counters[Counter::Requests] =
+            counters[Counter::Hits] + counters[Counter::Misses] + counters.bypasses();
+        counters
     }
 
     /// Takes a handed-out block back into its class's list, where nothing speaks against it and it
@@ -246,11 +306,10 @@ impl State {
         }
         let (slot, physical_bytes) = (block.slot, block.physical_bytes);
         let requested_bytes = block.requested_bytes;
-        let now = self.counters[Counter::Requests];
         let Some(lists) = &mut self.streams[stream as usize].lists else { return false };
         block.state = BlockState::Idle;
-        lists.class_mut(slot).push(&mut self.table, index, now);
-        self.transfer(physical_bytes, Place::Live, Place::Idle);
+        lists.class_mut(slot).push(&mut self.table, index);
+        self.gauges.idle_bytes += physical_bytes;
         self.gauges.live_requested_bytes -= requested_bytes;
         self.peaks.raise_idle(idle_bytes);
         true
@@ -263,10 +322,10 @@ impl State {
         }
         let (physical_bytes, requested_bytes) = (block.physical_bytes, block.requested_bytes);
         let index = self.table.insert(block)?;
-        self.gauges.live_bytes += physical_bytes;
+        self.gauges.add(physical_bytes, Place::Live);
         self.gauges.live_requested_bytes += requested_bytes;
         self.gauges.held_bytes += physical_bytes;
-        self.peaks.raise_live(self.gauges.live_bytes);
+        self.peaks.raise_live(self.gauges.live_bytes());
         self.peaks.raise_total(self.gauges.held_bytes);
         if self.phase == Phase::Capturing {
             self.touch(index);
@@ -297,7 +356,7 @@ impl State {
                 return;
             }
         };
-        *self.place_mut(place) -= block.physical_bytes;
+        self.gauges.subtract(block.physical_bytes, place);
         self.gauges.held_bytes -= block.physical_bytes;
         self.graphs.iter_mut().for_each(|graph| graph.blocks.retain(|&pinned| pinned != index));
         self.touched.retain(|&touched| touched != index);
@@ -358,10 +417,9 @@ impl State {
                 return false;
             }
             self.retiring.pop(&self.table);
-            let now = self.counters[Counter::Requests];
             self.table.get_mut(index).state = BlockState::Idle;
             if let Some(lists) = &mut self.streams[block.stream as usize].lists {
-                lists.class_mut(block.slot).push(&mut self.table, index, now);
+                lists.class_mut(block.slot).push(&mut self.table, index);
             }
             self.transfer(physical_bytes, from, Place::Idle);
             self.peaks.raise_idle(self.gauges.idle_bytes);
@@ -522,7 +580,7 @@ impl State {
 
     /// Ends the lists' window where many requests came without a step.
     pub(crate) fn note_miss(&mut self) {
-        if self.counters[Counter::Requests] - self.requests_at_window > REQUESTS_PER_WINDOW {
+        if self.now() - self.served_at_window > REQUESTS_PER_WINDOW {
             self.roll_window();
         }
     }
@@ -532,7 +590,7 @@ impl State {
             return;
         }
         self.steps_in_window = 0;
-        self.requests_at_window = self.counters[Counter::Requests];
+        self.served_at_window = self.now();
         for stream in 0..self.streams.len() {
             let Some(lists) = &mut self.streams[stream].lists else { continue };
             if !lists.close_window() {

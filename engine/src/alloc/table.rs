@@ -167,11 +167,18 @@ impl Table {
         let mask = self.buckets.len() - 1;
         let mut bucket = self.home(address.0);
         loop {
-            let index = self.buckets[bucket & mask];
+            debug_assert!(bucket & mask < self.buckets.len());
+            // SAFETY: the number of buckets is a power of two and never 0, so that masking with one
+            // less gives an index below it.
+            let index = unsafe { *self.buckets.get_unchecked(bucket & mask) };
             if index == NONE {
                 return None;
             }
-            if self.blocks[index as usize].address == address.0 {
+            debug_assert!((index as usize) < self.blocks.len());
+            // SAFETY: a bucket holds `NONE` or the index of a record: `link` writes indices of
+            // records only, and records are never taken out of the slab.
+            let block = unsafe { self.blocks.get_unchecked(index as usize) };
+            if block.address == address.0 {
                 return Some(index);
             }
             bucket += 1;

@@ -62,6 +62,7 @@ struct Model {
     touched: HashSet<u64>,
     frees_at_begin: u64,
     double_frees: u64,
+    requests: u64,
     earlier: Counters,
     peak_window: Option<PeakWindow>,
     /// Highest idle bytes that were seen from within a driver call.
@@ -103,6 +104,7 @@ impl Model {
             touched: HashSet::new(),
             frees_at_begin: 0,
             double_frees: 0,
+            requests: 0,
             earlier: Counters::default(),
             peak_window,
             idle_in_calls,
@@ -185,6 +187,7 @@ impl Model {
 
     fn alloc(&mut self, bytes: u64, align: u64, stream: usize) {
         let request = Request { bytes, align, fill: Fill::Any, stream: self.streams[stream] };
+        self.requests += 1;
         match self.cache.alloc(request) {
             Ok(allocation) if allocation.served == Served::Empty => assert_eq!(bytes, 0),
             Ok(allocation) => {
@@ -282,6 +285,9 @@ impl Model {
         assert!(self.idle_in_calls.load(Ordering::Relaxed) <= CAP_BYTES, "within {op:?}");
         assert!(counters.has_not_fallen_since(&self.earlier), "after {op:?}");
         self.earlier = counters;
+        assert_eq!(counters[Counter::Requests], self.requests, "after {op:?}");
+        let answered = counters[Counter::Hits] + counters[Counter::Misses] + counters.bypasses();
+        assert_eq!(answered, self.requests, "each request is counted once: {op:?}");
         for &counter in MUST_BE_ZERO {
             let expected = if counter == Counter::DoubleFrees { self.double_frees } else { 0 };
             assert_eq!(counters[counter], expected, "{counter:?} after {op:?}");

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::{Allocation, Cache, FreeRequest, Freed, MaybeClass, Request, Served, StateGuard};
-use crate::alloc::class::REQUEST_MAX_BYTES;
+use super::{Allocation, Cache, Freed, Request, Served, StateGuard, StreamKey};
+use crate::alloc::class::{REQUEST_MAX_BYTES, SizeClass, class_of};
 use crate::alloc::driver::{
-    Address, AllocError, Driver, DriverBlock, DriverError, DriverRequest, EventState, Origin,
+    Address, AllocError, Driver, DriverBlock, DriverError, DriverRequest, EventState, Fill, Origin,
     Window,
 };
 use crate::alloc::lock::RawLock;
@@ -41,9 +41,14 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     pub(super) fn alloc_slow<'a>(
         &'a self,
         mut state: StateGuard<'a, L>,
-        request: Request,
-        class: MaybeClass,
+        bytes: u64,
+        align: u64,
+        fill: Fill,
+        stream: StreamKey,
     ) -> Result<Allocation, AllocError> {
+        // Scalars, so that the fast path keeps them in registers.
+        let request = Request { bytes, align, fill, stream };
+        let class = if bytes == 0 { None } else { class_of(bytes) };
         if state.phase == Phase::Eager && !state.fences.is_empty() {
             drop(state);
             self.poll_fences();
@@ -99,7 +104,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         &self,
         state: &mut State,
         request: Request,
-        class: MaybeClass,
+        class: Option<SizeClass>,
     ) -> Result<Result<Plan, Allocation>, AllocError> {
         if state.mode == Mode::Closed {
             state.counters[Bypass::Closed] += 1;
@@ -151,8 +156,10 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             return Ok(Err(Allocation { address, served: Served::Cache }));
         }
         state.counters[Counter::Misses] += 1;
+        let now = state.now();
         if let Some(lists) = &mut state.streams[request.stream.0 as usize].lists {
             let list = lists.class_mut(class.slot);
+            list.note_miss(now);
             if list.drained > 0 {
                 list.drained -= 1;
                 state.counters[Counter::RewarmMisses] += 1;
@@ -180,14 +187,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         if state.phase != Phase::Capturing {
             state.release_all_idle(None, FreeCause::Flush);
         }
-        let mut state = self.settle_and_lock(state);
-        // Another thread may be in the middle of giving victims back.
-        while state.in_flight > 0 {
-            drop(state);
-            L::relax();
-            state = self.state.lock();
-        }
-        drop(state);
+        drop(self.quiesce(state));
         self.timed(|driver| driver.trim());
         let retried = self.timed(|driver| driver.alloc(driver_request));
         if retried.is_ok() {
@@ -213,7 +213,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         &self,
         mut state: StateGuard<'_, L>,
         index: u32,
-        free: FreeRequest,
+        stream: StreamKey,
     ) -> Freed {
         if state.mode == Mode::Closed {
             state.counters[Counter::FreesAfterClose] += 1;
@@ -223,7 +223,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             state.counters[Counter::DoubleFrees] += 1;
             return Freed::Double;
         }
-        state.note_use(index, free.stream.0);
+        state.note_use(index, stream.0);
         if state.table.get(index).used_on != NONE {
             state.counters[Counter::CrossStreamFrees] += 1;
         }
@@ -242,9 +242,12 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     pub(super) unsafe fn free_foreign(
         &self,
         mut state: StateGuard<'_, L>,
-        free: FreeRequest,
+        address: Address,
+        stream: StreamKey,
+        bytes: u64,
+        align: u64,
     ) -> Freed {
-        if free.address == Address::EMPTY {
+        if address == Address::EMPTY {
             return Freed::Empty;
         }
         if state.mode == Mode::Closed {
@@ -252,11 +255,10 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             return Freed::Ignored;
         }
         state.counters[Counter::ForeignFrees] += 1;
-        let align = free.align.max(1);
+        let align = align.max(1);
         if state.phase == Phase::Capturing {
-            let mut block =
-                Block::new(free.address, BlockState::Parked, Origin::Foreign, free.stream.0);
-            block.requested_bytes = free.bytes;
+            let mut block = Block::new(address, BlockState::Parked, Origin::Foreign, stream.0);
+            block.requested_bytes = bytes;
             block.align_log2 = align.ilog2() as u8;
             // Without memory for the record the block is left alone: freeing it would be worse.
             if let Ok(index) = state.table.insert(block) {
@@ -268,10 +270,10 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         state.counters[FreeCause::Foreign] += 1;
         state.in_flight += 1;
         let block = DriverBlock {
-            address: free.address,
-            bytes: free.bytes,
+            address,
+            bytes,
             align,
-            stream: state.driver_stream(free.stream.0),
+            stream: state.driver_stream(stream.0),
             origin: Origin::Foreign,
         };
         drop(state);
@@ -316,6 +318,17 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             state = self.state.lock();
             state.in_flight -= count;
         }
+    }
+
+    /// Settles, and waits until no thread is in the middle of giving blocks back to the driver.
+    pub(crate) fn quiesce<'a>(&'a self, state: StateGuard<'a, L>) -> StateGuard<'a, L> {
+        let mut state = self.settle_and_lock(state);
+        while state.in_flight > 0 {
+            drop(state);
+            L::relax();
+            state = self.settle_and_lock(self.state.lock());
+        }
+        state
     }
 
     /// Puts an event behind the next block that another stream has used. The block is published
@@ -410,17 +423,13 @@ impl State {
     }
 
     /// Serves a request within a capture from what the rehearsal has stocked.
-    fn serve_reserve(
-        &mut self,
-        stream: u32,
-        class: crate::alloc::class::SizeClass,
-        bytes: u64,
-    ) -> Option<Address> {
-        let now = self.counters[Counter::Requests];
+    fn serve_reserve(&mut self, stream: u32, class: SizeClass, bytes: u64) -> Option<Address> {
+        let now = self.now();
         let reserve = self.streams.get_mut(stream as usize)?.reserve.as_mut()?;
         let index = reserve.take(&mut self.table, class.slot, class.bytes, now)?;
         self.touch(index);
-        Some(self.hand_out(index, bytes, Place::Parked))
+        self.transfer(self.table.get(index).physical_bytes, Place::Parked, Place::Live);
+        Some(self.hand_out(index, bytes))
     }
 
     /// Remembers that a block was used on a stream that is not its own.

@@ -54,9 +54,14 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         if self.is_forked_child() {
             return;
         }
-        let driver_stream = self.state.lock().driver_stream(stream.0);
-        // A stream that cannot be waited for is gone for the driver already.
-        let _ = self.driver.synchronize(Some(driver_stream));
+        let state = self.state.lock();
+        let (driver_stream, phase) = (state.driver_stream(stream.0), state.phase);
+        drop(state);
+        // Within a capture there is nothing to wait for: its work only runs when it is replayed.
+        if phase != Phase::Capturing {
+            // A stream that cannot be waited for is gone for the driver already.
+            let _ = self.driver.synchronize(Some(driver_stream));
+        }
         self.poll_fences();
         let mut state = self.state.lock();
         let Some(entry) = state.streams.get_mut(stream.0 as usize) else { return };
