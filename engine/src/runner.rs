@@ -19,10 +19,12 @@ use crate::model::source::find_model;
 use crate::model::tokenizer::TextCodec;
 use crate::model::{ModelConfig, Transformer};
 
+pub use allocator::{AllocatorObserver, AllocatorRun};
 pub use args::{Args, DeviceKind};
 pub use threads::init_threads;
 pub use windows::WindowObserver;
 
+mod allocator;
 mod args;
 mod host;
 mod profile;

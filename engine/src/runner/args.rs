@@ -3,6 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use crate::alloc::driver::host::HostDriverKind;
+
 /// Measure one cell: prefill a prompt and decode greedily, in this process, and time both.
 ///
 /// The model is a synthetic description (`bench-configs/models/NAME.toml`, whose GGUF is generated
@@ -20,7 +22,8 @@ Examples:
   decode-bench -m models/smollm2-135m --chat -p \"What is the capital of France?\" -n 64 --show-text
 
 Environment: CANDLE_NUM_THREADS and RAYON_NUM_THREADS give the thread count where --threads does \
-not.")]
+not. ARC_CANDLE_ALLOC_CACHE=0 keeps the allocator cache off; ARC_ALLOC_CACHE_MAX_MB=N caps its idle \
+memory, where 0 is unbounded; ARC_ALLOC_CACHE_STATS=N prints a line every N decode steps.")]
 pub struct Args {
     /// Synthetic description (.toml), GGUF file, or folder with one GGUF file.
     #[arg(short, long, value_name = "PATH")]
@@ -50,6 +53,10 @@ pub struct Args {
     /// Where to compute.
     #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceKind,
+    /// What is below the allocator cache: `system`, or `mmap` with one call to the kernel for each
+    /// block, which shows what a driver call costs.
+    #[arg(long, value_name = "system|mmap", default_value = "system")]
+    pub host_driver: HostDriverKind,
     /// Write the cell report, one JSON object, to this file.
     #[arg(long, value_name = "PATH")]
     pub report: Option<PathBuf>,

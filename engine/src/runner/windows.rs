@@ -6,7 +6,7 @@ use super::host;
 use crate::decode::{Pass, StepObserver};
 
 /// Decode steps of a window.
-const WINDOW_STEPS: u64 = 64;
+pub(super) const WINDOW_STEPS: u64 = 64;
 
 /// Notes the resident set at the end of each window of decode steps, and passes everything on.
 pub struct WindowObserver<'a> {
