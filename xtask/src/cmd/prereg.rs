@@ -21,6 +21,7 @@ use crate::prereg::sample::{Record, RunRecord, Samples, parse_samples};
 use crate::prereg::template::render_template;
 use crate::runner::{ResultFormat, Runner, parse_runner};
 
+mod bench;
 mod freeze;
 mod launch;
 mod report;

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 
+use super::bench::{Bench, HowEnded};
 use super::launch::Launcher;
 use super::report::choose_run;
-use super::run::{Bench, HowEnded};
 use super::verify::check_frozen;
 use super::{Ladder, StoredRun, version_of};
 use crate::cli::prereg::TransferArgs;

@@ -1,21 +1,23 @@
 //! Text to a checked document. Every problem is found before any is reported.
 
-use std::collections::BTreeSet;
-
-use super::super::expr::{Expr, Kind, parse_condition, parse_number};
+use super::super::expr::{Expr, parse_condition, parse_number};
 use super::raw::{
     RawDocument, RawExpectation, RawGuard, RawItem, RawMetric, RawOracle, RawProtocol, RawRead,
     RawRule, RawRung, RawTransfer, RawWaiver,
 };
-use super::signature::{NUMBERS, Place, Scope, check_known};
+use super::signature::check_known;
 use super::{
-    Action, Bound, Confidence, Difference, Document, Expectation, Guard, Item, Metric, NullRung,
-    OnDrop, Oracle, OracleCheck, Order, Protocol, Read, Role, Rule, Rung, Source, Statistic,
-    Transfer, Waiver,
+    Action, Confidence, Document, Expectation, Guard, Item, Metric, NullRung, OnDrop, Oracle,
+    OracleCheck, Order, Protocol, Read, Role, Rule, Rung, Source, Statistic, Transfer, Waiver,
 };
 use crate::ab::quiet::QuietRule;
 use crate::config::parse_toml;
 use crate::diagnostic::HintExt as _;
+
+mod check;
+mod oracle;
+
+use oracle::{not_negative, oracle_check};
 
 /// How long a launch may take where the document does not say, in seconds.
 const DEFAULT_TIMEOUT_S: f64 = 3600.0;
@@ -296,172 +298,6 @@ impl Problems {
     fn expr(&mut self, place: &str, text: &str) -> Expr {
         self.or_note(place, parse_condition(text), Expr::Constant(false))
     }
-
-    /// Names are unique within their kind, and expressions can spell them.
-    fn check_ids(&mut self, document: &Document) {
-        let kinds: [(&str, Vec<&str>); 6] = [
-            ("metric", document.metrics.iter().map(|one| one.id.as_str()).collect()),
-            ("oracle", document.oracles.iter().map(|one| one.id.as_str()).collect()),
-            ("item", document.items.iter().map(|one| one.id.as_str()).collect()),
-            ("rung", document.rungs.iter().map(|one| one.id.as_str()).collect()),
-            ("rule", document.rules.iter().map(|one| one.id.as_str()).collect()),
-            (
-                "read or guard",
-                (document.reads.iter().map(|one| one.id.as_str()))
-                    .chain(document.guards.iter().map(|one| one.id.as_str()))
-                    .collect(),
-            ),
-        ];
-        for (kind, ids) in kinds {
-            let mut seen = BTreeSet::new();
-            for id in ids {
-                let plain = id.starts_with(|c: char| c.is_ascii_alphabetic())
-                    && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-                let reserved = ["and", "or", "not", "always", "never", "value", "null"];
-                if !plain || reserved.contains(&id) || NUMBERS.contains(&id) {
-                    self.note(
-                        &format!("{kind} `{id}`"),
-                        "a name is letters, digits and `_`, begins with a letter, and is no word of \
-                         the rules' language",
-                    );
-                }
-                if !seen.insert(id) {
-                    self.note(&format!("{kind} `{id}`"), "the name is taken");
-                }
-            }
-        }
-        let mut numbers = BTreeSet::new();
-        for expectation in &document.expectations {
-            let number = &expectation.number;
-            let digits = number.trim_end_matches(|c: char| c.is_ascii_lowercase());
-            let plain = digits.parse::<u32>().is_ok() && number.len() - digits.len() <= 1;
-            if !plain || !numbers.insert(number) {
-                self.note(
-                    &format!("expectation `{number}`"),
-                    "a number is like `3` or `3b`, and each is used once",
-                );
-            }
-        }
-    }
-
-    /// What refers to another part by name finds it.
-    fn check_references(&mut self, document: &Document) {
-        let ids = |kind: &str| -> Vec<String> {
-            match kind {
-                "metric" => document.metrics.iter().map(|one| one.id.clone()).collect(),
-                "oracle" => document.oracles.iter().map(|one| one.id.clone()).collect(),
-                "item" => document.items.iter().map(|one| one.id.clone()).collect(),
-                "rung" => document.rungs.iter().map(|one| one.id.clone()).collect(),
-                _ => document.reads.iter().map(|one| one.id.clone()).collect(),
-            }
-        };
-        let mut uses: Vec<(String, &str, &str)> = Vec::new();
-        for item in &document.items {
-            let place = format!("item `{}`", item.id);
-            uses.extend(item.oracles.iter().map(|id| (place.clone(), "oracle", id.as_str())));
-            uses.extend(item.needs.iter().map(|id| (place.clone(), "item", id.as_str())));
-        }
-        for oracle in &document.oracles {
-            let place = format!("oracle `{}`", oracle.id);
-            let metrics: Vec<&str> = match &oracle.check {
-                OracleCheck::Metric { metric, .. } | OracleCheck::Overlay { metric, .. } => {
-                    vec![metric]
-                }
-                OracleCheck::Peaks { lifetime, window } => vec![lifetime, window],
-                _ => Vec::new(),
-            };
-            uses.extend(metrics.into_iter().map(|id| (place.clone(), "metric", id)));
-            uses.extend(oracle.rung.iter().map(|id| (place.clone(), "rung", id.as_str())));
-        }
-        for rung in &document.rungs {
-            let place = format!("rung `{}`", rung.id);
-            uses.extend(rung.items.iter().map(|id| (place.clone(), "item", id.as_str())));
-        }
-        for read in &document.reads {
-            uses.push((format!("read `{}`", read.id), "metric", &read.metric));
-        }
-        for guard in &document.guards {
-            let place = format!("guard `{}`", guard.id);
-            uses.push((place.clone(), "metric", &guard.metric));
-            uses.extend(guard.fails.iter().map(|id| (place.clone(), "read", id.as_str())));
-        }
-        for rule in &document.rules {
-            let items = match &rule.action {
-                Action::Land(items) => items.as_slice(),
-                Action::Drop(item) => std::slice::from_ref(item),
-                Action::LandAll | Action::Park => &[],
-            };
-            let place = format!("rule `{}`", rule.id);
-            uses.extend(items.iter().map(|id| (place.clone(), "item", id.as_str())));
-        }
-        if let Some(transfer) = &document.transfer {
-            let place = "transfer".to_owned();
-            uses.extend(transfer.reads.iter().map(|id| (place.clone(), "read", id.as_str())));
-        }
-        for (place, kind, id) in uses {
-            self.or_note(&place, check_known(kind, id, &ids(kind)), ());
-        }
-        match document.rungs.first() {
-            None => self.note("rungs", "there are none; the first is the base"),
-            Some(base) if !base.items.is_empty() => self.note(
-                &format!("rung `{}`", base.id),
-                "the first rung is the base and carries no items",
-            ),
-            Some(_) => {}
-        }
-        let primaries = document.reads.iter().filter(|read| read.role == Role::Primary).count();
-        if primaries != 1 {
-            self.note("reads", format!("exactly one is `primary`, not {primaries}"));
-        }
-        for (kind, empty) in
-            [("metrics", document.metrics.is_empty()), ("rules", document.rules.is_empty())]
-        {
-            if empty {
-                self.note(kind, "there are none");
-            }
-        }
-    }
-
-    /// Every expression yields what its place needs, of names that are known there.
-    fn check_expressions(&mut self, document: &Document) {
-        let mut found = Vec::new();
-        let mut check = |place: String, expr: &Expr, at: Place, kind: Kind| {
-            // What did not parse has been noted, and stands as `never`.
-            if *expr == Expr::Constant(false) {
-                return;
-            }
-            match expr.check(&Scope { document, place: at }) {
-                Ok(yields) if yields == kind => {}
-                Ok(yields) => {
-                    found.push((place, format!("it is {yields}, where {kind} is needed")))
-                }
-                Err(problem) => found.push((place, problem)),
-            }
-        };
-        for read in &document.reads {
-            check(format!("read `{}`: value", read.id), &read.value, Place::Formula, Kind::Number);
-        }
-        for guard in &document.guards {
-            let place = format!("guard `{}`", guard.id);
-            check(format!("{place}: value"), &guard.value, Place::Formula, Kind::Number);
-            check(format!("{place}: passes"), &guard.passes, Place::Bound, Kind::Condition);
-        }
-        for rule in &document.rules {
-            let place = format!("rule `{}`: when", rule.id);
-            check(place, &rule.when, Place::Condition, Kind::Condition);
-        }
-        for one in &document.expectations {
-            let place = format!("expectation `{}`: holds", one.number);
-            check(place, &one.holds, Place::Condition, Kind::Condition);
-        }
-        if let Some(transfer) = &document.transfer {
-            let place = "transfer: expect".to_owned();
-            check(place, &transfer.expect, Place::Transfer, Kind::Condition);
-        }
-        for (place, problem) in found {
-            self.note(&place, problem);
-        }
-    }
 }
 
 fn item(raw: RawItem) -> Item {
@@ -483,93 +319,4 @@ fn parse_statistic(text: &str) -> Result<Statistic, String> {
     let known: Vec<String> = all.iter().map(ToString::to_string).collect();
     check_known("statistic", text, &known)?;
     Ok(all.into_iter().find(|one| one.to_string() == text).unwrap_or(Statistic::Median))
-}
-
-fn oracle_check(raw: &RawOracle) -> Result<OracleCheck, String> {
-    let metric = || raw.metric.clone().ok_or_else(|| "`metric` is missing".to_owned());
-    let allowed: &[&str] = match raw.kind.as_str() {
-        "tokens-equal" => &[],
-        "file-equal" => &["file"],
-        "metric" | "overlay" => &["metric", "bound"],
-        "peaks" => &["lifetime", "window"],
-        "command" => &["command", "exit"],
-        other => {
-            let known = ["tokens-equal", "file-equal", "metric", "overlay", "peaks", "command"];
-            check_known("kind of oracle", other, &known.map(str::to_owned))?;
-            &[]
-        }
-    };
-    let given = [
-        ("metric", raw.metric.is_some()),
-        ("bound", raw.bound.is_some()),
-        ("file", raw.file.is_some()),
-        ("lifetime", raw.lifetime.is_some()),
-        ("window", raw.window.is_some()),
-        ("command", raw.command.is_some()),
-        ("exit", raw.exit.is_some()),
-    ];
-    if let Some((key, _)) = given.iter().find(|(key, given)| *given && !allowed.contains(key)) {
-        return Err(format!("`{key}` means nothing to a `{}` oracle", raw.kind));
-    }
-    match raw.kind.as_str() {
-        "tokens-equal" => Ok(OracleCheck::TokensEqual),
-        "file-equal" => {
-            let file = raw.file.clone().ok_or("`file` is missing")?;
-            let inner = std::path::Path::new(&file)
-                .components()
-                .all(|part| matches!(part, std::path::Component::Normal(_)));
-            if inner && !file.is_empty() {
-                Ok(OracleCheck::FileEqual { file })
-            } else {
-                Err(format!("`{file}` is not within the launch's output folder"))
-            }
-        }
-        "metric" => Ok(OracleCheck::Metric {
-            metric: metric()?,
-            bound: raw.bound.as_deref().map(parse_bound).transpose()?,
-        }),
-        "overlay" => Ok(OracleCheck::Overlay {
-            metric: metric()?,
-            band: raw.bound.as_deref().map(parse_band).transpose()?,
-        }),
-        "peaks" => Ok(OracleCheck::Peaks {
-            lifetime: raw.lifetime.clone().ok_or("`lifetime` is missing")?,
-            window: raw.window.clone().ok_or("`window` is missing")?,
-        }),
-        _ => {
-            let command = raw.command.clone().unwrap_or_default();
-            if command.is_empty() {
-                return Err("`command` is missing".to_owned());
-            }
-            Ok(OracleCheck::Command { command, exit: raw.exit })
-        }
-    }
-}
-
-/// `abs <= 1e-3` or `rel <= 1 %`.
-fn parse_bound(text: &str) -> Result<Bound, String> {
-    let (of, at_most) = text
-        .split_once("<=")
-        .ok_or_else(|| format!("`{text}` is no bound like `abs <= 1e-3` or `rel <= 1 %`"))?;
-    let of = match of.trim() {
-        "abs" => Difference::Absolute,
-        "rel" => Difference::Relative,
-        other => return Err(format!("a bound is on `abs` or `rel`, not `{other}`")),
-    };
-    Ok(Bound { of, at_most: not_negative(at_most)? })
-}
-
-/// `band <= 1`, in largest step-to-step changes of the base.
-fn parse_band(text: &str) -> Result<f64, String> {
-    match text.split_once("<=") {
-        Some((of, at_most)) if of.trim() == "band" => not_negative(at_most),
-        _ => Err(format!("`{text}` is no bound like `band <= 1`")),
-    }
-}
-
-fn not_negative(text: &str) -> Result<f64, String> {
-    match parse_number(text)? {
-        value if value >= 0.0 => Ok(value),
-        _ => Err(format!("the bound `{}` is negative", text.trim())),
-    }
 }

@@ -1,0 +1,176 @@
+//! What a document's parts say of each other: names, references, the types of expressions.
+
+use std::collections::BTreeSet;
+
+use super::super::signature::{NUMBERS, Place, Scope, check_known};
+use super::super::{Action, Document, OracleCheck, Role};
+use super::Problems;
+use crate::prereg::expr::{Expr, Kind};
+
+impl Problems {
+    /// Names are unique within their kind, and expressions can spell them.
+    pub(super) fn check_ids(&mut self, document: &Document) {
+        let kinds: [(&str, Vec<&str>); 6] = [
+            ("metric", document.metrics.iter().map(|one| one.id.as_str()).collect()),
+            ("oracle", document.oracles.iter().map(|one| one.id.as_str()).collect()),
+            ("item", document.items.iter().map(|one| one.id.as_str()).collect()),
+            ("rung", document.rungs.iter().map(|one| one.id.as_str()).collect()),
+            ("rule", document.rules.iter().map(|one| one.id.as_str()).collect()),
+            (
+                "read or guard",
+                (document.reads.iter().map(|one| one.id.as_str()))
+                    .chain(document.guards.iter().map(|one| one.id.as_str()))
+                    .collect(),
+            ),
+        ];
+        for (kind, ids) in kinds {
+            let mut seen = BTreeSet::new();
+            for id in ids {
+                let plain = id.starts_with(|c: char| c.is_ascii_alphabetic())
+                    && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+                let reserved = ["and", "or", "not", "always", "never", "value", "null"];
+                if !plain || reserved.contains(&id) || NUMBERS.contains(&id) {
+                    self.note(
+                        &format!("{kind} `{id}`"),
+                        "a name is letters, digits and `_`, begins with a letter, and is no word of \
+                         the rules' language",
+                    );
+                }
+                if !seen.insert(id) {
+                    self.note(&format!("{kind} `{id}`"), "the name is taken");
+                }
+            }
+        }
+        let mut numbers = BTreeSet::new();
+        for expectation in &document.expectations {
+            let number = &expectation.number;
+            let digits = number.trim_end_matches(|c: char| c.is_ascii_lowercase());
+            let plain = digits.parse::<u32>().is_ok() && number.len() - digits.len() <= 1;
+            if !plain || !numbers.insert(number) {
+                self.note(
+                    &format!("expectation `{number}`"),
+                    "a number is like `3` or `3b`, and each is used once",
+                );
+            }
+        }
+    }
+
+    /// What refers to another part by name finds it.
+    pub(super) fn check_references(&mut self, document: &Document) {
+        let ids = |kind: &str| -> Vec<String> {
+            match kind {
+                "metric" => document.metrics.iter().map(|one| one.id.clone()).collect(),
+                "oracle" => document.oracles.iter().map(|one| one.id.clone()).collect(),
+                "item" => document.items.iter().map(|one| one.id.clone()).collect(),
+                "rung" => document.rungs.iter().map(|one| one.id.clone()).collect(),
+                _ => document.reads.iter().map(|one| one.id.clone()).collect(),
+            }
+        };
+        let mut uses: Vec<(String, &str, &str)> = Vec::new();
+        for item in &document.items {
+            let place = format!("item `{}`", item.id);
+            uses.extend(item.oracles.iter().map(|id| (place.clone(), "oracle", id.as_str())));
+            uses.extend(item.needs.iter().map(|id| (place.clone(), "item", id.as_str())));
+        }
+        for oracle in &document.oracles {
+            let place = format!("oracle `{}`", oracle.id);
+            let metrics: Vec<&str> = match &oracle.check {
+                OracleCheck::Metric { metric, .. } | OracleCheck::Overlay { metric, .. } => {
+                    vec![metric]
+                }
+                OracleCheck::Peaks { lifetime, window } => vec![lifetime, window],
+                _ => Vec::new(),
+            };
+            uses.extend(metrics.into_iter().map(|id| (place.clone(), "metric", id)));
+            uses.extend(oracle.rung.iter().map(|id| (place.clone(), "rung", id.as_str())));
+        }
+        for rung in &document.rungs {
+            let place = format!("rung `{}`", rung.id);
+            uses.extend(rung.items.iter().map(|id| (place.clone(), "item", id.as_str())));
+        }
+        for read in &document.reads {
+            uses.push((format!("read `{}`", read.id), "metric", &read.metric));
+        }
+        for guard in &document.guards {
+            let place = format!("guard `{}`", guard.id);
+            uses.push((place.clone(), "metric", &guard.metric));
+            uses.extend(guard.fails.iter().map(|id| (place.clone(), "read", id.as_str())));
+        }
+        for rule in &document.rules {
+            let items = match &rule.action {
+                Action::Land(items) => items.as_slice(),
+                Action::Drop(item) => std::slice::from_ref(item),
+                Action::LandAll | Action::Park => &[],
+            };
+            let place = format!("rule `{}`", rule.id);
+            uses.extend(items.iter().map(|id| (place.clone(), "item", id.as_str())));
+        }
+        if let Some(transfer) = &document.transfer {
+            let place = "transfer".to_owned();
+            uses.extend(transfer.reads.iter().map(|id| (place.clone(), "read", id.as_str())));
+        }
+        for (place, kind, id) in uses {
+            self.or_note(&place, check_known(kind, id, &ids(kind)), ());
+        }
+        match document.rungs.first() {
+            None => self.note("rungs", "there are none; the first is the base"),
+            Some(base) if !base.items.is_empty() => self.note(
+                &format!("rung `{}`", base.id),
+                "the first rung is the base and carries no items",
+            ),
+            Some(_) => {}
+        }
+        let primaries = document.reads.iter().filter(|read| read.role == Role::Primary).count();
+        if primaries != 1 {
+            self.note("reads", format!("exactly one is `primary`, not {primaries}"));
+        }
+        for (kind, empty) in
+            [("metrics", document.metrics.is_empty()), ("rules", document.rules.is_empty())]
+        {
+            if empty {
+                self.note(kind, "there are none");
+            }
+        }
+    }
+
+    /// Every expression yields what its place needs, of names that are known there.
+    pub(super) fn check_expressions(&mut self, document: &Document) {
+        let mut found = Vec::new();
+        let mut check = |place: String, expr: &Expr, at: Place, kind: Kind| {
+            // What did not parse has been noted, and stands as `never`.
+            if *expr == Expr::Constant(false) {
+                return;
+            }
+            match expr.check(&Scope { document, place: at }) {
+                Ok(yields) if yields == kind => {}
+                Ok(yields) => {
+                    found.push((place, format!("it is {yields}, where {kind} is needed")))
+                }
+                Err(problem) => found.push((place, problem)),
+            }
+        };
+        for read in &document.reads {
+            check(format!("read `{}`: value", read.id), &read.value, Place::Formula, Kind::Number);
+        }
+        for guard in &document.guards {
+            let place = format!("guard `{}`", guard.id);
+            check(format!("{place}: value"), &guard.value, Place::Formula, Kind::Number);
+            check(format!("{place}: passes"), &guard.passes, Place::Bound, Kind::Condition);
+        }
+        for rule in &document.rules {
+            let place = format!("rule `{}`: when", rule.id);
+            check(place, &rule.when, Place::Condition, Kind::Condition);
+        }
+        for one in &document.expectations {
+            let place = format!("expectation `{}`: holds", one.number);
+            check(place, &one.holds, Place::Condition, Kind::Condition);
+        }
+        if let Some(transfer) = &document.transfer {
+            let place = "transfer: expect".to_owned();
+            check(place, &transfer.expect, Place::Transfer, Kind::Condition);
+        }
+        for (place, problem) in found {
+            self.note(&place, problem);
+        }
+    }
+}
