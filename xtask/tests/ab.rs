@@ -250,10 +250,11 @@ fn a_leg_that_runs_out_of_memory_is_reported_as_that_and_never_as_slow() {
          FEATURE = \"1\" }\nstep_ms = 30.0\nconsults = [\"FEATURE\"]\nexit = 1\nreport = \"none\"\n\
          stderr = \"CUDA error: out of memory\\n\"\n[[cell]]\nconsults = [\"FEATURE\"]\n",
     );
-    let ran = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]);
+    let ran = lab.ab(&["--env", "FEATURE=1", "--leg", "other:FEATURE=2", "--pairs", "6"]);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     let result = lab.result();
     assert_eq!(verdict(&result, "test"), "inconclusive");
+    assert_eq!(verdict(&result, "other"), "equivalent", "the other leg goes on");
     assert_eq!(leg(&result, "test")["failure"]["classification"], "SKIP:oom");
     assert!(ran.stderr.contains("ran out of memory (SKIP:oom)"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("slower") && !lab.report().contains(" slower |"));

@@ -167,6 +167,9 @@ pub(crate) struct RunEnd {
     pub(crate) evidence: Evidence,
     /// The numbers of the process.
     pub(crate) process: ProcessNote,
+    /// How long the pause before it was, in milliseconds.
+    #[serde(default)]
+    pub(crate) pause_ms: f64,
     /// How quiet the machine was.
     pub(crate) quiet: QuietNote,
     /// The numbers that every runner gives.
@@ -285,9 +288,9 @@ impl Log {
         self.runs.iter().find(|run| run.leg == leg && run.status == RunStatus::Failed)
     }
 
-    /// Time of all runs so far, in milliseconds.
-    pub(crate) fn wall_ms(&self) -> f64 {
-        self.runs.iter().map(|run| run.process.wall_ms).sum()
+    /// Time of all runs so far with the pauses before them, in milliseconds.
+    pub(crate) fn elapsed_ms(&self) -> f64 {
+        self.runs.iter().map(|run| run.process.wall_ms + run.pause_ms).sum()
     }
 }
 
@@ -319,6 +322,7 @@ mod tests {
             classification: None,
             evidence: Evidence::default(),
             process: ProcessNote { wall_ms: 10.0, ..ProcessNote::default() },
+            pause_ms: 1.0,
             quiet: QuietNote::default(),
             measured: Some(Measured { decode_tok_s: Some(0.1), ..Measured::default() }),
             report: None,
@@ -334,7 +338,7 @@ mod tests {
         log.push(run(0, "base", 1, RunStatus::Contended));
         assert_eq!(log.settled(0, "base").unwrap().attempt, 1);
         assert_eq!(log.settled(0, "test"), None);
-        assert_eq!((log.rejected(0, "base"), log.wall_ms()), (1, 30.0));
+        assert_eq!((log.rejected(0, "base"), log.elapsed_ms()), (1, 33.0));
         log.push(run(0, "test", 0, RunStatus::Failed));
         assert!(log.settled(0, "test").is_some() && log.failure("test").is_some());
     }

@@ -38,6 +38,7 @@ fn run(block: usize, leg: &str, tok_s: f64) -> RunEnd {
         classification: None,
         evidence: Evidence::default(),
         process: ProcessNote { wall_ms: 60_000.0, ..ProcessNote::default() },
+        pause_ms: 0.0,
         quiet: QuietNote::default(),
         measured: Some(Measured { decode_tok_s: Some(tok_s), ..Measured::default() }),
         report: Some(json!({

@@ -114,7 +114,7 @@ impl<'a> Comparison<'a> {
     pub(super) fn run(&mut self) -> anyhow::Result<()> {
         let mut block = 0;
         let stop = loop {
-            let minutes = self.prepared.log.wall_ms() / 60e3;
+            let minutes = self.prepared.log.elapsed_ms() / 60e3;
             if let Some(stop) = check_stop(self.start_entry(), self.log(), block, minutes) {
                 break stop;
             }
@@ -185,7 +185,8 @@ impl<'a> Comparison<'a> {
         let during = Stretch { start, end: read_host_sample(), wall, own: outcome.end.cpu };
         let limits = QuietLimits { max_other_load_pct: self.start_entry().plan.max_other_load_pct };
         let quiet = check_quiet(&before, &during, limits);
-        let end = self.end_of(block, leg, attempt, &outcome, quiet);
+        let pause_ms = before.wall.as_secs_f64() * 1e3;
+        let end = RunEnd { pause_ms, ..self.end_of(block, leg, attempt, &outcome, quiet) };
         self.finish_run(leg, end)
     }
 
@@ -271,6 +272,7 @@ impl<'a> Comparison<'a> {
             classification: outcome.classification,
             evidence: outcome.evidence(),
             process: outcome.process_note(),
+            pause_ms: 0.0,
             quiet,
             measured: numbers.map(|numbers| numbers.measured),
             report: numbers.and_then(|numbers| numbers.report_json.clone()),
