@@ -38,7 +38,11 @@ const STEPS: &[Step] = &[
         ],
         env: &[],
     },
-    Step { name: "test", cargo_args: &["test", "--locked", "--workspace"], env: &[] },
+    Step {
+        name: "test",
+        cargo_args: &["test", "--locked", "--workspace", "--no-fail-fast"],
+        env: &[],
+    },
     Step {
         name: "scenarios",
         cargo_args: &["run", "--quiet", "--locked", "--package", "xtask", "--", "scenarios"],
