@@ -594,6 +594,19 @@ fn killed_at_random_twenty_times_it_ends_as_if_it_never_was() {
     }
 }
 
+#[test]
+fn a_run_that_was_killed_before_its_report_is_given_one() {
+    let workspace = Workspace::frozen(&Figures::default());
+    assert_eq!(code(&workspace.prereg(&["run", "seed"])), 1);
+    let folder = workspace.run_folder();
+    let files = ["report.md", "result.json"].map(|name| folder.join(name));
+    let written = files.each_ref().map(|path| std::fs::read_to_string(path).unwrap());
+    std::fs::remove_file(&files[0]).unwrap();
+    std::fs::write(&files[1], "{}").unwrap();
+    assert_eq!(code(&workspace.prereg(&["run", "seed", "--resume"])), 1);
+    assert_eq!(files.each_ref().map(|path| std::fs::read_to_string(path).unwrap()), written);
+}
+
 fn run_or_resume(workspace: &Workspace) -> Vec<&'static str> {
     match folders(&workspace.path("benchmarks/prereg/seed")).is_empty() {
         true => vec!["run", "seed"],

@@ -67,6 +67,16 @@ pub(super) fn write_report(folder: &Path, made: &Made) -> anyhow::Result<()> {
     samples_file::write_derived(&folder.join("result.json"), &made.json)
 }
 
+/// Whether the folder holds exactly this report.
+pub(super) fn is_written(folder: &Path, made: &Made) -> anyhow::Result<bool> {
+    for (file, expected) in [("report.md", &made.markdown), ("result.json", &made.json)] {
+        if files::read_text_if_present(&folder.join(file))?.as_ref() != Some(expected) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn check_report(ladder: &Ladder<'_>, stored: &StoredRun, made: &Made) -> anyhow::Result<Outcome> {
     let mut same = true;
     for (file, expected) in [("report.md", &made.markdown), ("result.json", &made.json)] {

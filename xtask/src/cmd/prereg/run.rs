@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::bench::{Bench, HowEnded};
 use super::launch::Launcher;
-use super::report::{make_report, render_end, write_report};
+use super::report::{is_written, make_report, render_end, write_report};
 use super::verify::{Checked, check_frozen};
 use super::{Ladder, StoredRun};
 use crate::cli::prereg::RunArgs;
@@ -111,7 +111,10 @@ fn choose_folder(
                 ))
                 .hint("go on there, or run it here from the start with --again \"reason\"");
             }
-            if last.is_finished(&checked.document) {
+            // A run that was killed after its last sample still lacks its report.
+            if last.is_finished(&checked.document)
+                && is_written(&last.folder, &make_report(ladder, &checked.frozen, last)?)?
+            {
                 return Err(anyhow::anyhow!("run {} is complete", last.name))
                     .hint(format!("cargo xtask prereg report {}", ladder.name));
             }
