@@ -3,8 +3,10 @@
 #[path = "alloc_contract/suite.rs"]
 mod suite;
 
+use engine::alloc::driver::DriverStream;
 use engine::alloc::driver::host::{HostDriver, HostDriverKind};
 use engine::alloc::driver::sim::SimDriver;
+use engine::alloc::{Cache, CaptureRefused, Config, FreeRequest, Request, Served};
 
 #[test]
 fn the_simulated_driver_keeps_the_contract() {
@@ -19,4 +21,44 @@ fn the_system_allocator_keeps_the_contract() {
 #[test]
 fn mmap_keeps_the_contract() {
     suite::run(|| HostDriver::new(HostDriverKind::Mmap));
+}
+
+#[test]
+fn a_block_that_another_stream_has_used_waits_for_that_streams_work() {
+    let cache: Cache<SimDriver> = Cache::new(SimDriver::new(), Config::default());
+    let other = cache.register_stream(DriverStream { device: 0, raw: 7 });
+    cache.before_forward(1);
+    let used_on_other = cache.alloc(Request::of_bytes(1000)).unwrap().address;
+    cache.record_use(used_on_other, other);
+    // SAFETY: the simulated driver has no memory behind its addresses.
+    unsafe { cache.free(FreeRequest::of(used_on_other)) };
+    let freed_on_other = cache.alloc(Request::of_bytes(1000)).unwrap();
+    assert_eq!(freed_on_other.served, Served::Driver, "the event is pending");
+    let free = FreeRequest { stream: other, ..FreeRequest::of(freed_on_other.address) };
+    // SAFETY: as above.
+    unsafe { cache.free(free) };
+    assert_eq!(cache.gauges().parked_bytes, 2048);
+    assert_eq!(cache.alloc(Request::of_bytes(1000)).unwrap().served, Served::Driver);
+    cache.driver().complete_events();
+    let reused = cache.alloc(Request::of_bytes(1000)).unwrap();
+    assert_eq!(reused.served, Served::Cache, "the work is done");
+    cache.audit().unwrap();
+}
+
+#[test]
+fn a_capture_with_a_miss_is_refused_and_leaves_nothing_pinned() {
+    let cache: Cache<SimDriver> = Cache::new(SimDriver::new(), Config::default());
+    cache.before_forward(1);
+    cache.begin_capture().unwrap();
+    cache.driver().set_capturing(true);
+    let missed = cache.alloc(Request::of_bytes(1000)).unwrap();
+    assert_eq!(missed.served, Served::Driver);
+    cache.driver().set_capturing(false);
+    assert_eq!(cache.commit_capture(), Err(CaptureRefused::Misses { misses: 1 }));
+    let gauges = cache.gauges();
+    assert_eq!((gauges.pinned_bytes, gauges.pinned_live_bytes), (0, 0));
+    // What the driver gave within a window is never kept.
+    // SAFETY: the simulated driver has no memory behind its addresses.
+    unsafe { cache.free(FreeRequest::of(missed.address)) };
+    assert_eq!(cache.gauges().held_bytes, 0);
 }

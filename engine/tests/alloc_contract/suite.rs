@@ -22,6 +22,7 @@ pub(crate) fn run<D: Driver>(driver: impl Fn() -> D) {
     a_double_free_does_nothing(&on(driver()));
     nothing_is_freed_after_shutdown(&on(driver()));
     a_captured_graph_keeps_its_blocks(&on(driver()));
+    a_block_that_a_window_takes_back_stays_with_its_graph(&on(driver()));
     steady_work_never_reaches_the_driver(&on(driver()));
 }
 
@@ -249,6 +250,29 @@ fn a_captured_graph_keeps_its_blocks<D: Driver>(cache: &Cache<D>) {
     let gauges = cache.gauges();
     assert_eq!((gauges.pinned_bytes, gauges.idle_bytes), (0, 2 * 1024 + 9216));
     fresh.into_iter().for_each(|block| assert_eq!(free(cache, block), Freed::Own));
+    settle(cache);
+}
+
+fn a_block_that_a_window_takes_back_stays_with_its_graph<D: Driver>(cache: &Cache<D>) {
+    // Kernels captured before the free have its address.
+    let early = alloc(cache, 3000);
+    cache.begin_capture().unwrap();
+    free(cache, early);
+    let token = cache.commit_capture().unwrap();
+    assert_eq!(cache.gauges().pinned_bytes, 3072);
+    let other = alloc(cache, 3000);
+    assert_ne!(other, early);
+    free(cache, other);
+    cache.destroy_graph(token);
+    assert_eq!(cache.gauges().idle_bytes, 2 * 3072);
+    // An abort instead frees it as if there had been no window.
+    let again = alloc(cache, 3000);
+    cache.begin_capture().unwrap();
+    free(cache, again);
+    assert_eq!(cache.gauges().parked_bytes, 3072);
+    cache.abort_capture();
+    let gauges = cache.gauges();
+    assert_eq!((gauges.parked_bytes, gauges.pinned_bytes, gauges.idle_bytes), (0, 0, 2 * 3072));
     settle(cache);
 }
 

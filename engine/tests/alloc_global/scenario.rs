@@ -1,6 +1,7 @@
 //! What is done in a process that has the host allocator.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, realloc};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use engine::alloc::Config;
@@ -185,9 +186,12 @@ fn aligned(twin: &HostTwin) {
 fn threads(twin: &'static HostTwin) {
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..4).map(|_| mpsc::sync_channel::<(u8, Vec<u8>)>(64)).unzip();
+    let working = AtomicUsize::new(4);
+    twin.before_forward(1);
     std::thread::scope(|scope| {
         for (thread, receiver) in receivers.into_iter().enumerate() {
             let next = senders[(thread + 1) % 4].clone();
+            let working = &working;
             scope.spawn(move || {
                 for round in 0..2000_usize {
                     let bytes = 2000 + (round * 131 + thread * 7) % (64 << 10);
@@ -198,10 +202,15 @@ fn threads(twin: &'static HostTwin) {
                         assert!(buffer.iter().all(|&byte| byte == tag));
                     }
                 }
+                working.fetch_sub(1, Ordering::Relaxed);
             });
         }
         drop(senders);
-        for turn in 0..400 {
+        // As long as anybody works, and often enough whatever the scheduler does.
+        for turn in 0.. {
+            if turn >= 400 && working.load(Ordering::Relaxed) == 0 {
+                break;
+            }
             twin.before_forward(if turn % 16 == 15 { 64 } else { 1 });
             std::thread::yield_now();
         }
