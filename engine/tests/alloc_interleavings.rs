@@ -1,6 +1,12 @@
 //! Interleavings of several threads in one cache, explored by a scheduler that decides who runs next
-//! at every lock and every driver call.
+//! at every access of the lock and every driver call.
 
+#[path = "../src/alloc/lock/biased.rs"]
+mod biased;
+#[path = "alloc_interleavings/ground.rs"]
+mod ground;
+
+use std::cell::UnsafeCell;
 use std::collections::HashMap;
 
 use engine::alloc::driver::{Address, Driver, DriverBlock, DriverError, DriverRequest};
@@ -15,21 +21,23 @@ use shuttle::thread;
 const ITERATIONS: usize = 500;
 const CAP_BYTES: u64 = 8 << 10;
 
-/// The lock that the scheduler sees: it waits by letting others run.
+/// The lock in ordinary use, over atomics that the scheduler sees.
 #[derive(Debug, Default)]
 struct ScheduledLock {
-    held: AtomicBool,
+    biased: biased::Biased,
+    taken: AtomicBool,
 }
 
 impl RawLock for ScheduledLock {
     fn lock(&self) {
-        while self.held.swap(true, Ordering::SeqCst) {
-            thread::yield_now();
-        }
+        self.biased.lock();
+        assert!(!self.taken.swap(true, Ordering::SeqCst), "two threads are inside");
     }
 
     unsafe fn unlock(&self) {
-        self.held.store(false, Ordering::SeqCst);
+        self.taken.store(false, Ordering::SeqCst);
+        // SAFETY: the caller holds the lock.
+        unsafe { self.biased.unlock() };
     }
 
     fn relax() {
@@ -120,6 +128,48 @@ fn settled(cache: &ScheduledCache) {
 
 fn explore(scenario: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(scenario, ITERATIONS);
+}
+
+/// A count that only the lock protects.
+#[derive(Debug, Default)]
+struct Counted {
+    lock: ScheduledLock,
+    count: UnsafeCell<u64>,
+}
+
+// SAFETY: the count is reached with the lock held only.
+unsafe impl Sync for Counted {}
+
+impl Counted {
+    fn add_one(&self) {
+        self.lock.lock();
+        // SAFETY: the lock is held.
+        let before = unsafe { *self.count.get() };
+        thread::yield_now();
+        // SAFETY: as above.
+        unsafe { *self.count.get() = before + 1 };
+        // SAFETY: it was taken above.
+        unsafe { self.lock.unlock() };
+    }
+}
+
+#[test]
+fn a_lock_with_an_owner_lets_one_thread_in_at_a_time() {
+    let scenario = || {
+        let counted = Arc::new(Counted::default());
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let counted = counted.clone();
+                thread::spawn(move || (0..5).for_each(|_| counted.add_one()))
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        counted.lock.lock();
+        // SAFETY: the lock is held.
+        assert_eq!(unsafe { *counted.count.get() }, 15);
+    };
+    shuttle::check_random(scenario, 20 * ITERATIONS);
+    shuttle::check_pct(scenario, 20 * ITERATIONS, 3);
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod streams;
 use crate::alloc::class::class_of;
 use crate::alloc::driver::{Address, AllocError, Driver, DriverStream, Fill};
 use crate::alloc::fork;
-use crate::alloc::lock::{Guard, Locked, RawLock, SpinLock};
+use crate::alloc::lock::{BiasedLock, Guard, Locked, RawLock};
 use crate::alloc::peaks::{PeakWindow, Peaks};
 use crate::alloc::policy::{
     Action, CapRequest, EffectiveCap, KillSwitch, alloc_cache_action, plan_cap,
@@ -121,7 +121,7 @@ pub enum Freed {
 
 /// A caching allocator over a driver. See the [module](crate::alloc).
 #[derive(Debug)]
-pub struct Cache<D: Driver, L: RawLock = SpinLock> {
+pub struct Cache<D: Driver, L: RawLock = BiasedLock> {
     driver: D,
     block_align: u64,
     fork_generation: u32,

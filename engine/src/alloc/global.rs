@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::alloc::cache::{Cache, Config, FreeRequest, Request, Served, StreamKey};
 use crate::alloc::driver::host::{HostDriver, HostDriverKind};
 use crate::alloc::driver::{Address, Fill};
-use crate::alloc::lock::{RawLock, SpinLock};
+use crate::alloc::lock::{BiasedLock, RawLock};
 use crate::alloc::peaks::{PeakWindow, Peaks};
 use crate::alloc::policy::{Action, KillSwitch};
 use crate::alloc::stats::{AllocCause, Bypass, Counter, FreeCause, Snapshot};
@@ -44,7 +44,7 @@ struct DeferredFree {
 /// The lock of the host's cache: marks its holder, so that the cache's own metadata come from the
 /// system allocator.
 #[derive(Debug, Default)]
-pub struct HostLock(SpinLock);
+pub struct HostLock(BiasedLock);
 
 impl RawLock for HostLock {
     #[inline]
