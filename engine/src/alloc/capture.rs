@@ -168,8 +168,7 @@ impl State {
                 self.streams[block.stream as usize]
                     .reserve
                     .get_or_insert_with(StreamLists::new)
-                    .class_mut(block.slot)
-                    .push(&mut self.table, index);
+                    .push(&mut self.table, block.slot, index);
             } else {
                 self.parked.push(&mut self.table, index);
             }

@@ -41,7 +41,7 @@ impl ClassList {
     };
 
     #[inline]
-    pub(crate) fn push(&mut self, table: &mut Table, index: u32) {
+    fn push(&mut self, table: &mut Table, index: u32) {
         table.get_mut(index).next = self.head;
         self.head = index;
         self.depth += 1;
@@ -163,10 +163,30 @@ impl ClassList {
     }
 }
 
+const FILLED_WORDS: usize = SLOTS.div_ceil(64);
+
+/// The numbers of the bits that are set in one word.
+struct Bits {
+    word: usize,
+    bits: u64,
+}
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let bit = (self.bits != 0).then(|| self.bits.trailing_zeros() as usize)?;
+        self.bits &= self.bits - 1;
+        Some(64 * self.word + bit)
+    }
+}
+
 /// The lists of one stream.
 #[derive(Debug)]
 pub(crate) struct StreamLists {
     classes: Box<[ClassList; SLOTS]>,
+    /// A bit for each class that had a block in this window: eviction looks at no other.
+    filled: [u64; FILLED_WORDS],
     windows_to_ageing: u32,
 }
 
@@ -174,6 +194,7 @@ impl StreamLists {
     pub(crate) fn new() -> Self {
         StreamLists {
             classes: Box::new([ClassList::EMPTY; SLOTS]),
+            filled: [0; FILLED_WORDS],
             windows_to_ageing: WINDOWS_TO_AGE_OUT,
         }
     }
@@ -181,6 +202,20 @@ impl StreamLists {
     #[inline]
     pub(crate) fn class_mut(&mut self, slot: u16) -> &mut ClassList {
         &mut self.classes[usize::from(slot)]
+    }
+
+    /// Puts a block on top of its class's list.
+    #[inline]
+    pub(crate) fn push(&mut self, table: &mut Table, slot: u16, index: u32) {
+        self.filled[usize::from(slot) / 64] |= 1 << (slot % 64);
+        self.class_mut(slot).push(table, index);
+    }
+
+    /// The classes that have blocks, with their slots.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, &ClassList)> {
+        let classes = &self.classes;
+        let slots = self.filled.iter().enumerate().flat_map(|(word, &bits)| Bits { word, bits });
+        slots.map(|slot| (slot, &classes[slot])).filter(|(_, class)| class.depth > 0)
     }
 
     pub(crate) fn classes(&self) -> &[ClassList; SLOTS] {
@@ -209,9 +244,11 @@ impl StreamLists {
     /// Closes a window. Returns whether it was the one after which surplus ages out; then
     /// [`take_aged`](Self::take_aged) is to be called for every class.
     pub(crate) fn close_window(&mut self) -> bool {
-        for class in self.classes.iter_mut() {
+        self.filled = [0; FILLED_WORDS];
+        for (slot, class) in self.classes.iter_mut().enumerate() {
             class.low_before = class.low;
             class.low = class.depth;
+            self.filled[slot / 64] |= u64::from(class.depth > 0) << (slot % 64);
         }
         self.windows_to_ageing -= 1;
         if self.windows_to_ageing > 0 {

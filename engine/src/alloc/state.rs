@@ -118,6 +118,28 @@ impl Books {
     }
 }
 
+/// How far eviction goes for a block that comes in.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// Idle bytes with which the block is within the cap.
+    fits_bytes: u64,
+    /// Idle bytes with which it is within seven eighths of the cap.
+    goal_bytes: u64,
+    /// Blocks that are larger than this are evicted for the cap alone.
+    small_bytes: u64,
+}
+
+/// A class that is evicted from.
+#[derive(Debug, Clone, Copy)]
+struct Victim {
+    /// The lowest goes first: surplus before working set, then the least recently used.
+    rank: (bool, u64),
+    stream: usize,
+    slot: usize,
+    evictable: u32,
+    block_bytes: u64,
+}
+
 /// A chain of blocks, linked through their records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chain {
@@ -308,7 +330,7 @@ impl State {
         let requested_bytes = block.requested_bytes;
         let Some(lists) = &mut self.streams[stream as usize].lists else { return false };
         block.state = BlockState::Idle;
-        lists.class_mut(slot).push(&mut self.table, index);
+        lists.push(&mut self.table, slot, index);
         self.gauges.idle_bytes += physical_bytes;
         self.gauges.live_requested_bytes -= requested_bytes;
         self.peaks.raise_idle(idle_bytes);
@@ -419,9 +441,10 @@ impl State {
             self.retiring.pop(&self.table);
             self.table.get_mut(index).state = BlockState::Idle;
             if let Some(lists) = &mut self.streams[block.stream as usize].lists {
-                lists.class_mut(block.slot).push(&mut self.table, index);
+                lists.push(&mut self.table, block.slot, index);
             }
             self.transfer(physical_bytes, from, Place::Idle);
+            debug_assert!(self.cap.admits(self.gauges.idle_bytes), "inserted over the cap");
             self.peaks.raise_idle(self.gauges.idle_bytes);
             return true;
         };
@@ -487,45 +510,60 @@ impl State {
         if self.gauges.idle_bytes + incoming_bytes <= cap_bytes {
             return true;
         }
-        let goal_bytes = (cap_bytes - cap_bytes / 8).saturating_sub(incoming_bytes);
-        for cause in [FreeCause::Surplus, FreeCause::LeastRecent] {
-            while self.gauges.idle_bytes > goal_bytes && self.evict_least_recent(cause, goal_bytes)
-            {
-            }
-        }
+        let room = Room {
+            fits_bytes: cap_bytes.saturating_sub(incoming_bytes),
+            goal_bytes: (cap_bytes - cap_bytes / 8).saturating_sub(incoming_bytes),
+            small_bytes: cap_bytes / 8,
+        };
+        while self.gauges.idle_bytes > room.goal_bytes && self.evict_least_recent(&room) {}
         false
     }
 
-    /// Evicts from the bottom of the least recently used class, of those with surplus or of all: as
-    /// much as it takes to come down to `goal_bytes`. Returns false where nothing is evictable.
-    fn evict_least_recent(&mut self, cause: FreeCause, goal_bytes: u64) -> bool {
-        let mut oldest: Option<(u64, usize, usize, u32)> = None;
+    /// Evicts from the bottom of the least recently used class, of those with surplus or, where none
+    /// has any, of all: as much as the bound and then the goal ask for. Returns false where nothing
+    /// is left that should go.
+    fn evict_least_recent(&mut self, room: &Room) -> bool {
+        let fits = self.gauges.idle_bytes <= room.fits_bytes;
+        let mut victim: Option<Victim> = None;
         for (stream, lists) in self.streams.iter().enumerate() {
             let Some(lists) = &lists.lists else { continue };
-            for (slot, class) in lists.classes().iter().enumerate() {
-                let evictable = match cause {
-                    FreeCause::Surplus => class.surplus(),
-                    _ => class.depth(),
+            for (slot, class) in lists.filled() {
+                let block_bytes = self.table.get(class.head()).physical_bytes;
+                // The goal spares the next frees an eviction each. A block of more than an eighth of
+                // the cap makes that room on its own, when its turn comes.
+                if fits && block_bytes > room.small_bytes {
+                    continue;
+                }
+                let surplus = class.surplus();
+                let candidate = Victim {
+                    rank: (surplus == 0, class.last_touch()),
+                    stream,
+                    slot,
+                    evictable: if surplus > 0 { surplus } else { class.depth() },
+                    block_bytes,
                 };
-                let touch = class.last_touch();
-                if evictable > 0 && oldest.is_none_or(|(oldest, ..)| touch < oldest) {
-                    oldest = Some((touch, stream, slot, evictable));
+                if victim.as_ref().is_none_or(|best| candidate.rank < best.rank) {
+                    victim = Some(candidate);
                 }
             }
         }
-        let Some((_, stream, slot, evictable)) = oldest else { return false };
-        let Some(lists) = &mut self.streams[stream].lists else { return false };
-        let class = &mut lists.classes_mut()[slot];
+        let Some(victim) = victim else { return false };
+        let target_bytes = match victim.block_bytes > room.small_bytes {
+            true => room.fits_bytes,
+            false => room.goal_bytes,
+        };
         // Blocks of the last slot differ in size, so that one goes at a time.
-        let count = match slot == usize::from(HUGE_SLOT) {
+        let count = match victim.slot == usize::from(HUGE_SLOT) {
             true => 1,
             false => {
-                let block_bytes = self.table.get(class.head()).physical_bytes;
-                let wanted = (self.gauges.idle_bytes - goal_bytes).div_ceil(block_bytes);
-                u32::try_from(wanted).map_or(evictable, |wanted| wanted.min(evictable))
+                let excess_bytes = self.gauges.idle_bytes - target_bytes;
+                let wanted = excess_bytes.div_ceil(victim.block_bytes);
+                u32::try_from(wanted).map_or(victim.evictable, |n| n.min(victim.evictable))
             }
         };
-        let chain = class.cut_bottom(&mut self.table, count);
+        let Some(lists) = &mut self.streams[victim.stream].lists else { return false };
+        let chain = lists.classes_mut()[victim.slot].cut_bottom(&mut self.table, count);
+        let cause = if victim.rank.0 { FreeCause::LeastRecent } else { FreeCause::Surplus };
         self.release_idle(Chain { head: chain }, cause);
         true
     }

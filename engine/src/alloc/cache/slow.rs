@@ -5,8 +5,8 @@ use std::time::Instant;
 use super::{Allocation, Cache, Freed, Request, Served, StateGuard, StreamKey};
 use crate::alloc::class::{REQUEST_MAX_BYTES, SizeClass, class_of};
 use crate::alloc::driver::{
-    Address, AllocError, Driver, DriverBlock, DriverError, DriverRequest, EventState, Fill, Origin,
-    Window,
+    Address, AllocError, Driver, DriverBlock, DriverError, DriverRequest, DriverStream, EventState,
+    Fill, Origin, Window,
 };
 use crate::alloc::lock::RawLock;
 use crate::alloc::state::{Fence, Phase, Place, State};
@@ -15,6 +15,15 @@ use crate::alloc::table::{Block, BlockState, NONE, UNCLASSED};
 
 /// Blocks that leave the release queue under one hold of the lock.
 const RELEASE_BATCH: usize = 16;
+
+/// Fills a batch up.
+const NO_BLOCK: DriverBlock = DriverBlock {
+    address: Address::EMPTY,
+    bytes: 0,
+    align: 1,
+    stream: DriverStream::HOST,
+    origin: Origin::Foreign,
+};
 
 /// The error for a cache that may not call its driver any more.
 #[cold]
@@ -71,12 +80,20 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         };
         let owner = if state.is_alive(request.stream.0) { request.stream.0 } else { NONE };
         drop(state);
-        let address = match self.timed(|driver| driver.alloc(driver_request)) {
+        let start = Instant::now();
+        let answer = self.driver.alloc(driver_request);
+        let mut took_ns = nanoseconds_since(start);
+        let address = match answer {
             Ok(address) => address,
-            Err(error) if error.is_shortage() && window == Window::Eager => {
+            Err(error) => {
+                let mut state = self.state.lock();
+                state.note_driver_ns(std::mem::take(&mut took_ns));
+                drop(state);
+                if !error.is_shortage() || window == Window::Capture {
+                    return Err(self.fail(request, error));
+                }
                 self.rescue(driver_request).map_err(|error| self.fail(request, error))?
             }
-            Err(error) => return Err(self.fail(request, error)),
         };
         let mut block = Block::new(address, BlockState::Live, Origin::Cache, owner);
         block.physical_bytes = plan.physical_bytes;
@@ -84,14 +101,13 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         block.slot = plan.slot;
         block.align_log2 = driver_request.align.ilog2() as u8;
         let mut state = self.state.lock();
+        state.note_driver_ns(took_ns);
         state.counters[plan.cause] += 1;
         if state.enter(block).is_err() {
             state.counters[FreeCause::Metadata] += 1;
             state.in_flight += 1;
-            let block = block.to_driver_block(driver_request.stream);
             drop(state);
-            self.call_free(block);
-            self.state.lock().in_flight -= 1;
+            drop(self.call_frees(&[block.to_driver_block(driver_request.stream)]));
             return Err(self.fail(request, DriverError::OutOfMemory));
         }
         Ok(Allocation { address, served: Served::Driver })
@@ -277,8 +293,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             origin: Origin::Foreign,
         };
         drop(state);
-        self.call_free(block);
-        self.state.lock().in_flight -= 1;
+        drop(self.call_frees(&[block]));
         Freed::Foreign
     }
 
@@ -305,18 +320,16 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
                 }
                 return state;
             }
-            let mut batch = [None; RELEASE_BATCH];
+            let mut batch = [NO_BLOCK; RELEASE_BATCH];
             let mut count = 0;
             while count < RELEASE_BATCH
                 && let Some(block) = state.next_release()
             {
-                batch[count] = Some(block);
+                batch[count] = block;
                 count += 1;
             }
             drop(state);
-            batch.into_iter().flatten().for_each(|block| self.call_free(block));
-            state = self.state.lock();
-            state.in_flight -= count;
+            state = self.call_frees(&batch[..count]);
         }
     }
 
@@ -385,25 +398,60 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         self.settle(state);
     }
 
-    /// Calls the driver to free a block and counts a failure. The lock is not held.
-    fn call_free(&self, block: DriverBlock) {
-        // SAFETY: the block left the table before this call, so no second free can find it, and it
-        // entered the table with the bytes and alignment that the driver gave it with; for a foreign
-        // block the caller of `free` vouches.
-        let freed = self.timed(|driver| unsafe { driver.free(block) });
-        if freed.is_err() {
-            self.state.lock().counters[Counter::FreeFailures] += 1;
+    /// Calls the driver to free blocks that were counted as in flight, without the lock, and comes
+    /// back with the lock and the calls accounted for.
+    fn call_frees(&self, blocks: &[DriverBlock]) -> StateGuard<'_, L> {
+        let start = Instant::now();
+        let mut calls = FreeCalls { cache: self, returned: 0, unfinished: blocks.len() };
+        for &block in blocks {
+            // SAFETY: the block left the table before this call, so no second free can find it, and
+            // it entered the table with the bytes and alignment that the driver gave it with; for a
+            // foreign block the caller of `free` vouches.
+            let freed = unsafe { self.driver.free(block) };
+            calls.returned += usize::from(freed.is_ok());
         }
+        let took_ns = nanoseconds_since(start);
+        let mut state = self.state.lock();
+        calls.settle(&mut state);
+        state.note_driver_ns(took_ns);
+        state
     }
 
     fn timed<T>(&self, call: impl FnOnce(&D) -> T) -> T {
         let start = Instant::now();
         let result = call(&self.driver);
-        let took_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let mut state = self.state.lock();
-        let total_ns = &mut state.counters[Counter::DriverNs];
-        *total_ns = total_ns.saturating_add(took_ns);
+        let took_ns = nanoseconds_since(start);
+        self.state.lock().note_driver_ns(took_ns);
         result
+    }
+}
+
+fn nanoseconds_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Driver frees that are under way. A driver that panics leaves none of them counted as in flight:
+/// whoever waits for them would wait for ever.
+struct FreeCalls<'a, D: Driver, L: RawLock> {
+    cache: &'a Cache<D, L>,
+    returned: usize,
+    unfinished: usize,
+}
+
+impl<D: Driver, L: RawLock> FreeCalls<'_, D, L> {
+    fn settle(&mut self, state: &mut State) {
+        let count = std::mem::take(&mut self.unfinished);
+        state.in_flight -= count;
+        state.counters[Counter::FreeFailures] += (count - self.returned) as u64;
+    }
+}
+
+impl<D: Driver, L: RawLock> Drop for FreeCalls<'_, D, L> {
+    fn drop(&mut self) {
+        if self.unfinished > 0 {
+            let mut state = self.cache.state.lock();
+            self.settle(&mut state);
+        }
     }
 }
 
@@ -411,6 +459,11 @@ impl State {
     /// Whether nothing waits for a decision or for the driver.
     fn is_settled(&self) -> bool {
         self.releasing.is_empty() && self.retiring.is_empty() && self.unfenced.is_empty()
+    }
+
+    fn note_driver_ns(&mut self, took_ns: u64) {
+        let total_ns = &mut self.counters[Counter::DriverNs];
+        *total_ns = total_ns.saturating_add(took_ns);
     }
 
     fn pop_unfenced(&mut self) -> Option<u32> {
