@@ -1,10 +1,22 @@
 //! Replays allocation patterns through the cache and through others, side by side.
 //!
-//! `cargo bench -p engine --bench alloc_replay [-- --rounds N] [--only TEXT]` prints one table for
-//! each pattern. `-- --single PEER PATTERN` replays one pair once, for callgrind:
-//! `valgrind --tool=callgrind --toggle-collect='*run_events*' BINARY --single ours "decode shape"`.
+//! `cargo bench -p engine --bench alloc_replay [-- OPTIONS]` prints one table for each pattern.
+//!
+//! - `--rounds N`: rounds in each of which every product runs once (default 7)
+//! - `--only TEXT`: patterns whose name contains the text
+//! - `--peers TEXT`: products whose name contains the text, beside ours
+//! - `--steps N`: the first steps of each pattern
+//! - `--instructions`: instructions a pair under callgrind in place of times; the build must not use
+//!   what callgrind cannot decode: `RUSTFLAGS="-C target-cpu=x86-64-v3"`
+//! - `--single PRODUCT PATTERN`: one replay and nothing else
 #![allow(clippy::print_stdout, reason = "a benchmark's output is its tables")]
 
+#[path = "alloc_replay/bfc.rs"]
+mod bfc;
+#[path = "alloc_replay/guarded.rs"]
+mod guarded;
+#[path = "alloc_replay/instructions.rs"]
+mod instructions;
 #[path = "alloc_replay/peer.rs"]
 mod peer;
 #[cfg(feature = "alloc-peers")]
@@ -17,13 +29,16 @@ mod table;
 #[path = "alloc_replay/workload.rs"]
 mod workload;
 
+use engine::alloc::lock::SpinLock;
 use peer::{Ours, PeerFactory, SystemAllocator, Timing};
 use workload::{
-    DecodeShape, KvGrowth, MultiTurn, OddSizes, PeriodFour, PrefillInterleave, Recorded, Workload,
+    DecodeShape, FirstSteps, KvGrowth, MultiTurn, OddSizes, PeriodFour, PrefillInterleave,
+    Recorded, Workload,
 };
 
 fn all_peers() -> Vec<PeerFactory> {
-    let mut peers = vec![PeerFactory::of::<Ours>("ours")];
+    let mut peers =
+        vec![PeerFactory::of::<Ours>("ours"), PeerFactory::of::<Ours<SpinLock>>("ours, spin lock")];
     peers.extend(policies::factories());
     #[cfg(feature = "alloc-peers")]
     peers.extend(peers::factories());
@@ -62,7 +77,17 @@ fn main() {
     let option = |name: &str| {
         args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned()
     };
-    let peers = all_peers();
+    let steps = option("--steps").and_then(|n| n.parse().ok());
+    let workloads = |only: &str| -> Vec<Box<dyn Workload>> {
+        let first = |of| -> Box<dyn Workload> {
+            match steps {
+                Some(steps) => Box::new(FirstSteps { of, steps }),
+                None => of,
+            }
+        };
+        workloads(only).into_iter().map(first).collect()
+    };
+    let mut peers = all_peers();
     if let Some(at) = args.iter().position(|arg| arg == "--single") {
         let find = |offset: usize| args.get(at + offset).map_or("", String::as_str);
         let peer = peers.iter().find(|peer| peer.name == find(1)).expect("a peer of that name");
@@ -80,7 +105,13 @@ fn main() {
         None => 7,
     };
     let only = option("--only").unwrap_or_default();
+    let wanted = option("--peers").unwrap_or_default();
+    peers.retain(|peer| peer.name == "ours" || peer.name.contains(&wanted));
     for workload in workloads(&only) {
+        if args.iter().any(|arg| arg == "--instructions") {
+            instructions::count(workload.as_ref(), &peers);
+            continue;
+        }
         table::compare(workload.as_ref(), &peers, rounds);
     }
 }

@@ -2,7 +2,7 @@
 //! real decode step.
 
 #[path = "../benches/alloc_replay/workload.rs"]
-#[expect(dead_code, reason = "the benchmark uses the rest")]
+#[allow(dead_code, reason = "the benchmark uses the rest")]
 mod workload;
 
 use engine::alloc::driver::sim::SimDriver;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::alloc::driver::{Address, Driver, DriverBlock, DriverError, DriverRequest};
+use engine::alloc::lock::{BiasedLock, RawLock};
 use engine::alloc::stats::{Counter, MUST_BE_ZERO};
 use engine::alloc::{Cache, Config, FreeRequest, Request};
 
@@ -75,17 +76,17 @@ pub(crate) trait Peer {
 }
 
 /// Ours: the cache as it ships, with its lock, side table and statistics.
-pub(crate) struct Ours {
-    cache: Cache<BenchDriver>,
+pub(crate) struct Ours<L: RawLock = BiasedLock> {
+    cache: Cache<BenchDriver, L>,
 }
 
-impl Default for Ours {
+impl<L: RawLock> Default for Ours<L> {
     fn default() -> Self {
         Ours { cache: Cache::new(BenchDriver::default(), Config::default()) }
     }
 }
 
-impl Peer for Ours {
+impl<L: RawLock> Peer for Ours<L> {
     fn alloc(&mut self, bytes: u64) -> u64 {
         let request = Request { align: 256, ..Request::of_bytes(bytes) };
         self.cache.alloc(request).expect("the bench driver has no limit").address.0
@@ -105,7 +106,7 @@ impl Peer for Ours {
     }
 }
 
-impl Drop for Ours {
+impl<L: RawLock> Drop for Ours<L> {
     fn drop(&mut self) {
         let counters = self.cache.snapshot().counters;
         for &counter in MUST_BE_ZERO {

@@ -11,10 +11,12 @@ use cubecl_runtime::memory_management::{
 };
 use cubecl_runtime::storage::{ComputeStorage, StorageHandle, StorageId, StorageUtilization};
 
+use crate::guarded::{FastMap, Guarded, Policy, guarded};
 use crate::peer::{BenchDriver, Peer, PeerFactory};
+use crate::policies::driver_alloc;
 use crate::workload::StepKind;
 
-/// What the allocators that manage one arena are given: enough for every pattern.
+/// The largest page of CubeCL's pools, and `rlsf`'s arena: enough for every pattern.
 const ARENA_BYTES: u64 = 4 << 30;
 const ALIGN_BYTES: u64 = 256;
 
@@ -45,11 +47,10 @@ impl ComputeStorage for CountingStorage {
 /// CubeCL's pools as they come, with the clean-up that its runtimes run at each flush. The type of
 /// its handles has no public name, so it is a parameter.
 struct CubeCl<H, R> {
-    driver: Arc<BenchDriver>,
     memory: MemoryManagement<CountingStorage>,
     reserve: R,
-    handles: Vec<Option<H>>,
-    vacant: Vec<u64>,
+    handles: FastMap<H>,
+    next_address: u64,
 }
 
 fn cubecl<H: 'static, R>(name: &'static str, reserve: R) -> PeerFactory
@@ -63,71 +64,79 @@ where
             MemoryDeviceProperties { max_page_size: ARENA_BYTES, alignment: ALIGN_BYTES };
         let config = MemoryConfiguration::default();
         let memory = MemoryManagement::from_configuration(storage, &properties, config);
-        CubeCl { driver, memory, reserve, handles: vec![], vacant: vec![] }
+        let pools = CubeCl { memory, reserve, handles: FastMap::default(), next_address: 1 << 40 };
+        Guarded::new(driver, pools)
     })
 }
 
-impl<H, R: Fn(&mut MemoryManagement<CountingStorage>, u64) -> H> Peer for CubeCl<H, R> {
-    fn alloc(&mut self, bytes: u64) -> u64 {
-        let handle = (self.reserve)(&mut self.memory, bytes);
-        let index = self.vacant.pop().unwrap_or_else(|| {
-            self.handles.push(None);
-            self.handles.len() as u64 - 1
-        });
-        self.handles[index as usize] = Some(handle);
-        index
+impl<H, R: Fn(&mut MemoryManagement<CountingStorage>, u64) -> H> Policy for CubeCl<H, R> {
+    fn new(_driver: Arc<BenchDriver>) -> Self {
+        unreachable!("made with a closure");
     }
-    fn free(&mut self, index: u64, _bytes: u64) {
-        self.handles[index as usize] = None;
-        self.vacant.push(index);
+    fn alloc(&mut self, bytes: u64) -> u64 {
+        // Its handles have no address: one is made up.
+        self.next_address += bytes.next_multiple_of(ALIGN_BYTES);
+        let handle = (self.reserve)(&mut self.memory, bytes);
+        self.handles.insert(self.next_address, handle);
+        self.next_address
+    }
+    fn free(&mut self, address: u64) {
+        self.handles.remove(&address).expect("handed out");
     }
     fn begin_step(&mut self, kind: StepKind) {
         self.memory.cleanup(kind == StepKind::Prefill);
     }
-    fn driver(&self) -> &BenchDriver {
-        &self.driver
-    }
 }
 
-/// The `offset-allocator` crate over one arena in units of 256 bytes.
-struct OffsetAllocator {
-    driver: BenchDriver,
+/// One arena of the `offset-allocator` crate, in units of 256 bytes.
+struct Arena {
+    base: u64,
+    bytes: u64,
     allocator: offset_allocator::Allocator,
-    allocations: Vec<Option<offset_allocator::Allocation>>,
-    vacant: Vec<u64>,
 }
 
-impl Default for OffsetAllocator {
-    fn default() -> Self {
-        let driver = BenchDriver::default();
-        driver.note_alloc(ARENA_BYTES);
-        OffsetAllocator {
-            driver,
-            allocator: offset_allocator::Allocator::new((ARENA_BYTES / ALIGN_BYTES) as u32),
-            allocations: vec![],
-            vacant: vec![],
-        }
-    }
+/// The `offset-allocator` crate over arenas that are added as they are needed, each twice as large
+/// as the one before; none is given back.
+struct OffsetAllocator {
+    driver: Arc<BenchDriver>,
+    arenas: Vec<Arena>,
+    live: FastMap<(usize, offset_allocator::Allocation)>,
 }
 
-impl Peer for OffsetAllocator {
-    fn alloc(&mut self, bytes: u64) -> u64 {
+impl OffsetAllocator {
+    fn take(&mut self, bytes: u64) -> Option<u64> {
         let units = bytes.div_ceil(ALIGN_BYTES) as u32;
-        let allocation = self.allocator.allocate(units).expect("the arena is large enough");
-        let index = self.vacant.pop().unwrap_or_else(|| {
-            self.allocations.push(None);
-            self.allocations.len() as u64 - 1
-        });
-        self.allocations[index as usize] = Some(allocation);
-        index
+        for (index, arena) in self.arenas.iter_mut().enumerate().rev() {
+            if let Some(allocation) = arena.allocator.allocate(units) {
+                let address = arena.base + u64::from(allocation.offset) * ALIGN_BYTES;
+                self.live.insert(address, (index, allocation));
+                return Some(address);
+            }
+        }
+        None
     }
-    fn free(&mut self, index: u64, _bytes: u64) {
-        let allocation = self.allocations[index as usize].take().expect("handed out");
-        self.allocator.free(allocation);
-        self.vacant.push(index);
+}
+
+impl Policy for OffsetAllocator {
+    fn new(driver: Arc<BenchDriver>) -> Self {
+        OffsetAllocator { driver, arenas: vec![], live: FastMap::default() }
     }
-    fn driver(&self) -> &BenchDriver {
-        &self.driver
+    fn alloc(&mut self, bytes: u64) -> u64 {
+        if let Some(address) = self.take(bytes) {
+            return address;
+        }
+        let doubled = self.arenas.last().map_or(0, |last| (2 * last.bytes).min(1 << 30));
+        // Its bins are an eighth apart, and only a larger bin is sure to fit.
+        let needed = (bytes + bytes / 4).next_multiple_of(2 << 20);
+        let bytes_of_arena = doubled.max(needed);
+        let base = driver_alloc(&self.driver, bytes_of_arena);
+        let allocator = offset_allocator::Allocator::new((bytes_of_arena / ALIGN_BYTES) as u32);
+        self.arenas.push(Arena { base, bytes: bytes_of_arena, allocator });
+        self.take(bytes).expect("the new arena is large enough")
+    }
+    fn free(&mut self, address: u64) {
+        let (arena, allocation) = self.live.remove(&address).expect("handed out");
+        self.arenas[arena].allocator.free(allocation);
     }
 }
 
@@ -213,7 +222,7 @@ impl Peer for MiMalloc {
 pub(crate) fn factories() -> Vec<PeerFactory> {
     vec![
         cubecl("cubecl-runtime 0.6", |memory, bytes| memory.reserve(bytes, None)),
-        PeerFactory::of::<OffsetAllocator>("offset-allocator, 4 GiB arena"),
+        guarded::<OffsetAllocator>("offset-allocator, arenas that double"),
         PeerFactory::uncounted::<Rlsf>("rlsf"),
         PeerFactory::uncounted::<MiMalloc>("mimalloc"),
     ]

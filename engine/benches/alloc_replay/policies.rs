@@ -1,17 +1,19 @@
 //! Allocator policies to compare with, written for this benchmark over the same counting driver.
 //!
-//! Each is the idea of a known allocator in its simplest form, without statistics, and without a
-//! lock where its description has none: that is in their favour.
+//! Each is the idea of a known allocator in its simplest form and without statistics. What a real
+//! one cannot do without, each has: a lock, and a table of what is handed out, so that a free is
+//! known by its address alone and a foreign one can be told. Both are as cheap as they come.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use engine::alloc::driver::{Driver, DriverRequest, DriverStream, Fill, Window};
 
-use crate::peer::{BenchDriver, Peer, PeerFactory};
+use crate::guarded::{FastMap, Policy, guarded};
+use crate::peer::{BenchDriver, PeerFactory};
 use crate::workload::StepKind;
 
-const CAP_BYTES: u64 = 1 << 30;
+pub(crate) const CAP_BYTES: u64 = 1 << 30;
 
 fn request(bytes: u64) -> DriverRequest {
     DriverRequest {
@@ -23,45 +25,48 @@ fn request(bytes: u64) -> DriverRequest {
     }
 }
 
-fn driver_alloc(driver: &BenchDriver, bytes: u64) -> u64 {
+pub(crate) fn driver_alloc(driver: &BenchDriver, bytes: u64) -> u64 {
     driver.alloc(request(bytes)).expect("the bench driver has no limit").0
 }
 
 /// Free lists by the exact byte count, without a bound; drained before a prefill.
-#[derive(Default)]
-pub(crate) struct ExactUnbounded {
-    driver: BenchDriver,
-    free: HashMap<u64, Vec<u64>>,
+struct ExactUnbounded {
+    driver: Arc<BenchDriver>,
+    live: FastMap<u64>,
+    idle: FastMap<Vec<u64>>,
 }
 
-impl Peer for ExactUnbounded {
+impl Policy for ExactUnbounded {
+    fn new(driver: Arc<BenchDriver>) -> Self {
+        ExactUnbounded { driver, live: FastMap::default(), idle: FastMap::default() }
+    }
     fn alloc(&mut self, bytes: u64) -> u64 {
-        match self.free.get_mut(&bytes).and_then(Vec::pop) {
+        let address = match self.idle.get_mut(&bytes).and_then(Vec::pop) {
             Some(address) => address,
             None => driver_alloc(&self.driver, bytes),
-        }
+        };
+        self.live.insert(address, bytes);
+        address
     }
-    fn free(&mut self, address: u64, bytes: u64) {
-        self.free.entry(bytes).or_default().push(address);
+    fn free(&mut self, address: u64) {
+        let bytes = self.live.remove(&address).expect("handed out");
+        self.idle.entry(bytes).or_default().push(address);
     }
     fn begin_step(&mut self, kind: StepKind) {
         if kind == StepKind::Prefill {
-            for (bytes, blocks) in self.free.drain() {
+            for (bytes, blocks) in self.idle.drain() {
                 blocks.iter().for_each(|_| self.driver.note_free(bytes));
             }
         }
-    }
-    fn driver(&self) -> &BenchDriver {
-        &self.driver
     }
 }
 
 /// Free lists by the exact byte count under a cap; the least recently used size goes first, after
 /// the new block was inserted.
-#[derive(Default)]
-pub(crate) struct ExactLru {
-    driver: BenchDriver,
-    free: HashMap<u64, (u64, Vec<u64>)>,
+struct ExactLru {
+    driver: Arc<BenchDriver>,
+    live: FastMap<u64>,
+    idle: FastMap<(u64, Vec<u64>)>,
     recency: BTreeMap<u64, u64>,
     clock: u64,
     idle_bytes: u64,
@@ -70,55 +75,60 @@ pub(crate) struct ExactLru {
 impl ExactLru {
     fn touch(&mut self, bytes: u64) {
         self.clock += 1;
-        let entry = self.free.entry(bytes).or_default();
+        let entry = self.idle.entry(bytes).or_default();
         self.recency.remove(&entry.0);
         entry.0 = self.clock;
         self.recency.insert(self.clock, bytes);
     }
 }
 
-impl Peer for ExactLru {
-    fn alloc(&mut self, bytes: u64) -> u64 {
-        if let Some(address) = self.free.get_mut(&bytes).and_then(|entry| entry.1.pop()) {
-            self.idle_bytes -= bytes;
-            self.touch(bytes);
-            return address;
+impl Policy for ExactLru {
+    fn new(driver: Arc<BenchDriver>) -> Self {
+        ExactLru {
+            driver,
+            live: FastMap::default(),
+            idle: FastMap::default(),
+            recency: BTreeMap::new(),
+            clock: 0,
+            idle_bytes: 0,
         }
-        driver_alloc(&self.driver, bytes)
     }
-    fn free(&mut self, address: u64, bytes: u64) {
+    fn alloc(&mut self, bytes: u64) -> u64 {
+        let address = match self.idle.get_mut(&bytes).and_then(|entry| entry.1.pop()) {
+            Some(address) => {
+                self.idle_bytes -= bytes;
+                self.touch(bytes);
+                address
+            }
+            None => driver_alloc(&self.driver, bytes),
+        };
+        self.live.insert(address, bytes);
+        address
+    }
+    fn free(&mut self, address: u64) {
+        let bytes = self.live.remove(&address).expect("handed out");
         self.touch(bytes);
-        self.free.get_mut(&bytes).expect("just touched").1.push(address);
+        self.idle.get_mut(&bytes).expect("just touched").1.push(address);
         self.idle_bytes += bytes;
         while self.idle_bytes > CAP_BYTES {
             let (&clock, &oldest) = self.recency.first_key_value().expect("something is idle");
-            let entry = self.free.get_mut(&oldest).expect("known");
+            let entry = self.idle.get_mut(&oldest).expect("known");
             if entry.1.pop().is_some() {
                 self.idle_bytes -= oldest;
                 self.driver.note_free(oldest);
             }
             if entry.1.is_empty() {
-                self.free.remove(&oldest);
+                self.idle.remove(&oldest);
                 self.recency.remove(&clock);
             }
         }
     }
-    fn driver(&self) -> &BenchDriver {
-        &self.driver
-    }
 }
 
 /// Bins of powers of eight; a block is refused when the cache is full, and none is ever evicted.
-/// Like the original it keeps live and idle blocks in ordered sets under a mutex and frees by
-/// address alone.
-#[derive(Default)]
-pub(crate) struct RefuseWhenFull {
-    driver: BenchDriver,
-    blocks: Mutex<BinnedBlocks>,
-}
-
-#[derive(Default)]
-struct BinnedBlocks {
+/// Like the original it keeps live and idle blocks in ordered sets.
+struct RefuseWhenFull {
+    driver: Arc<BenchDriver>,
     live: BTreeMap<u64, u64>,
     idle: BTreeSet<(u64, u64)>,
     idle_bytes: u64,
@@ -129,52 +139,72 @@ fn bin_bytes(bytes: u64) -> Option<u64> {
     (3..=9).map(|power| 1 << (3 * power)).find(|bin| bytes <= *bin)
 }
 
-impl Peer for RefuseWhenFull {
+impl Policy for RefuseWhenFull {
+    fn new(driver: Arc<BenchDriver>) -> Self {
+        RefuseWhenFull { driver, live: BTreeMap::new(), idle: BTreeSet::new(), idle_bytes: 0 }
+    }
     fn alloc(&mut self, bytes: u64) -> u64 {
         let bin = bin_bytes(bytes);
         let size = bin.unwrap_or(bytes);
-        let mut blocks = self.blocks.lock().expect("not poisoned");
         if bin.is_some()
-            && let Some(&(_, address)) = blocks.idle.range((size, 0)..(size + 1, 0)).next()
+            && let Some(&(_, address)) = self.idle.range((size, 0)..(size + 1, 0)).next()
         {
-            blocks.idle.remove(&(size, address));
-            blocks.idle_bytes -= size;
-            blocks.live.insert(address, size);
+            self.idle.remove(&(size, address));
+            self.idle_bytes -= size;
+            self.live.insert(address, size);
             return address;
         }
-        drop(blocks);
         let address = driver_alloc(&self.driver, size);
-        self.blocks.lock().expect("not poisoned").live.insert(address, size);
+        self.live.insert(address, size);
         address
     }
-    fn free(&mut self, address: u64, _bytes: u64) {
-        let mut blocks = self.blocks.lock().expect("not poisoned");
-        let size = blocks.live.remove(&address).expect("handed out");
-        if bin_bytes(size) == Some(size) && blocks.idle_bytes + size <= CAP_BYTES {
-            blocks.idle_bytes += size;
-            blocks.idle.insert((size, address));
+    fn free(&mut self, address: u64) {
+        let size = self.live.remove(&address).expect("handed out");
+        if bin_bytes(size) == Some(size) && self.idle_bytes + size <= CAP_BYTES {
+            self.idle_bytes += size;
+            self.idle.insert((size, address));
             return;
         }
-        drop(blocks);
         self.driver.note_free(size);
-    }
-    fn driver(&self) -> &BenchDriver {
-        &self.driver
     }
 }
 
 /// The smallest idle block that is at least as large and less than twice as large, under a cap with
 /// the least recently freed block going first.
-#[derive(Default)]
-pub(crate) struct LowerBound {
-    driver: BenchDriver,
+struct LowerBound {
+    driver: Arc<BenchDriver>,
+    live: FastMap<u64>,
     by_size: BTreeSet<(u64, u64)>,
     order: VecDeque<(u64, u64)>,
-    physical: HashMap<u64, u64>,
     idle_bytes: u64,
 }
 
-impl Peer for LowerBound {
+impl LowerBound {
+    /// Entries of blocks that were handed out since are dropped now and then.
+    fn tidy_order(&mut self) {
+        let (by_size, mut seen) = (&self.by_size, BTreeSet::new());
+        let mut latest: Vec<_> = self
+            .order
+            .iter()
+            .rev()
+            .filter(|entry| by_size.contains(entry) && seen.insert(**entry))
+            .copied()
+            .collect();
+        latest.reverse();
+        self.order = latest.into();
+    }
+}
+
+impl Policy for LowerBound {
+    fn new(driver: Arc<BenchDriver>) -> Self {
+        LowerBound {
+            driver,
+            live: FastMap::default(),
+            by_size: BTreeSet::new(),
+            order: VecDeque::new(),
+            idle_bytes: 0,
+        }
+    }
     fn alloc(&mut self, bytes: u64) -> u64 {
         let limit = (2 * bytes).min(bytes + 2 * 16_384);
         if let Some(&(size, address)) = self.by_size.range((bytes, 0)..).next()
@@ -182,24 +212,23 @@ impl Peer for LowerBound {
         {
             self.by_size.remove(&(size, address));
             self.idle_bytes -= size;
+            self.live.insert(address, size);
             return address;
         }
         let address = driver_alloc(&self.driver, bytes);
-        self.physical.insert(address, bytes);
+        self.live.insert(address, bytes);
         address
     }
-    fn free(&mut self, address: u64, _bytes: u64) {
-        let size = self.physical[&address];
+    fn free(&mut self, address: u64) {
+        let size = self.live.remove(&address).expect("handed out");
         while self.idle_bytes + size > CAP_BYTES {
             let Some((oldest, address)) = self.order.pop_front() else { break };
             if self.by_size.remove(&(oldest, address)) {
                 self.idle_bytes -= oldest;
-                self.physical.remove(&address);
                 self.driver.note_free(oldest);
             }
         }
         if size > CAP_BYTES {
-            self.physical.remove(&address);
             self.driver.note_free(size);
             return;
         }
@@ -207,132 +236,19 @@ impl Peer for LowerBound {
         self.by_size.insert((size, address));
         self.order.push_back((size, address));
         if self.order.len() > 4 * self.by_size.len() + 64 {
-            let (by_size, mut seen) = (&self.by_size, BTreeSet::new());
-            let mut latest: Vec<_> = self
-                .order
-                .iter()
-                .rev()
-                .filter(|entry| by_size.contains(entry) && seen.insert(**entry))
-                .copied()
-                .collect();
-            latest.reverse();
-            self.order = latest.into();
+            self.tidy_order();
         }
-    }
-    fn driver(&self) -> &BenchDriver {
-        &self.driver
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Chunk {
-    bytes: u64,
-    in_use: bool,
-    /// Whether the chunk before, in the same region, ends where this one starts.
-    previous: Option<u64>,
-    next: Option<u64>,
-}
-
-/// Best fit with coalescing: regions from the driver are split into chunks and merged again; regions
-/// are never given back.
-#[derive(Default)]
-pub(crate) struct BestFitCoalescing {
-    driver: BenchDriver,
-    chunks: HashMap<u64, Chunk>,
-    bins: [BTreeSet<(u64, u64)>; 21],
-    next_region_bytes: u64,
-}
-
-impl BestFitCoalescing {
-    fn bin(bytes: u64) -> usize {
-        ((bytes / 256).max(1).ilog2() as usize).min(20)
-    }
-    fn insert_free(&mut self, address: u64, bytes: u64) {
-        self.bins[Self::bin(bytes)].insert((bytes, address));
-    }
-    fn remove_free(&mut self, address: u64, bytes: u64) {
-        self.bins[Self::bin(bytes)].remove(&(bytes, address));
-    }
-    fn take(&mut self, bytes: u64) -> Option<u64> {
-        for bin in Self::bin(bytes)..self.bins.len() {
-            let Some(&(size, address)) = self.bins[bin].range((bytes, 0)..).next() else {
-                continue;
-            };
-            self.bins[bin].remove(&(size, address));
-            let next = self.chunks[&address].next;
-            if size >= 2 * bytes || size - bytes >= 128 << 20 {
-                let rest = address + bytes;
-                let tail =
-                    Chunk { bytes: size - bytes, in_use: false, previous: Some(address), next };
-                self.chunks.insert(rest, tail);
-                if let Some(next) = next {
-                    self.chunks.get_mut(&next).expect("linked").previous = Some(rest);
-                }
-                self.insert_free(rest, size - bytes);
-                let chunk = self.chunks.get_mut(&address).expect("known");
-                chunk.bytes = bytes;
-                chunk.next = Some(rest);
-            }
-            self.chunks.get_mut(&address).expect("known").in_use = true;
-            return Some(address);
-        }
-        None
-    }
-}
-
-impl Peer for BestFitCoalescing {
-    fn alloc(&mut self, bytes: u64) -> u64 {
-        let bytes = bytes.next_multiple_of(256);
-        if let Some(address) = self.take(bytes) {
-            return address;
-        }
-        let region_bytes = self.next_region_bytes.max(2 << 20).max(bytes.next_multiple_of(2 << 20));
-        self.next_region_bytes = (2 * region_bytes).min(1 << 30);
-        let address = driver_alloc(&self.driver, region_bytes);
-        let chunk = Chunk { bytes: region_bytes, in_use: false, previous: None, next: None };
-        self.chunks.insert(address, chunk);
-        self.insert_free(address, region_bytes);
-        self.take(bytes).expect("the new region is large enough")
-    }
-    fn free(&mut self, address: u64, _bytes: u64) {
-        let mut start = address;
-        let mut chunk = self.chunks[&address];
-        if let Some(next) = chunk.next
-            && !self.chunks[&next].in_use
-        {
-            let tail = self.chunks.remove(&next).expect("linked");
-            self.remove_free(next, tail.bytes);
-            chunk.bytes += tail.bytes;
-            chunk.next = tail.next;
-        }
-        if let Some(previous) = chunk.previous
-            && !self.chunks[&previous].in_use
-        {
-            let head = self.chunks[&previous];
-            self.remove_free(previous, head.bytes);
-            self.chunks.remove(&start);
-            chunk = Chunk { bytes: head.bytes + chunk.bytes, previous: head.previous, ..chunk };
-            start = previous;
-        }
-        chunk.in_use = false;
-        if let Some(next) = chunk.next {
-            self.chunks.get_mut(&next).expect("linked").previous = Some(start);
-        }
-        self.insert_free(start, chunk.bytes);
-        self.chunks.insert(start, chunk);
-    }
-    fn driver(&self) -> &BenchDriver {
-        &self.driver
     }
 }
 
 /// The in-tree policies.
 pub(crate) fn factories() -> Vec<PeerFactory> {
     vec![
-        PeerFactory::of::<ExactUnbounded>("exact keys, unbounded"),
-        PeerFactory::of::<ExactLru>("exact keys, LRU at 1 GiB"),
-        PeerFactory::of::<RefuseWhenFull>("CUB-like, refuses when full"),
-        PeerFactory::of::<LowerBound>("MLX-like lower bound"),
-        PeerFactory::of::<BestFitCoalescing>("BFC, split and coalesce"),
+        guarded::<ExactUnbounded>("exact keys, unbounded"),
+        guarded::<ExactLru>("exact keys, LRU at 1 GiB"),
+        guarded::<RefuseWhenFull>("CUB-like, refuses when full"),
+        guarded::<LowerBound>("MLX-like lower bound"),
+        guarded::<crate::bfc::BestFit<false>>("BFC, split and coalesce"),
+        guarded::<crate::bfc::BestFit<true>>("BFC, idle regions bounded at 1 GiB"),
     ]
 }

@@ -27,6 +27,27 @@ pub(crate) trait Workload {
     fn fill(&self, step: usize, events: &mut Vec<Event>) -> StepKind;
 }
 
+/// The first steps of a pattern.
+pub(crate) struct FirstSteps {
+    pub(crate) of: Box<dyn Workload>,
+    pub(crate) steps: usize,
+}
+
+impl Workload for FirstSteps {
+    fn name(&self) -> &'static str {
+        self.of.name()
+    }
+    fn steps(&self) -> usize {
+        self.steps.min(self.of.steps())
+    }
+    fn slots(&self) -> usize {
+        self.of.slots()
+    }
+    fn fill(&self, step: usize, events: &mut Vec<Event>) -> StepKind {
+        self.of.fill(step, events)
+    }
+}
+
 const LAYERS: usize = 43;
 const STATIC_SIZES: u64 = 24;
 const STATIC_PAIRS_PER_LAYER: usize = 256;
