@@ -3,6 +3,12 @@
 #[path = "alloc_contract/suite.rs"]
 mod suite;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
 use engine::alloc::driver::DriverStream;
 use engine::alloc::driver::host::{HostDriver, HostDriverKind};
 use engine::alloc::driver::sim::SimDriver;
@@ -60,5 +66,65 @@ fn a_capture_with_a_miss_is_refused_and_leaves_nothing_pinned() {
     // What the driver gave within a window is never kept.
     // SAFETY: the simulated driver has no memory behind its addresses.
     unsafe { cache.free(FreeRequest::of(missed.address)) };
+    assert_eq!(cache.gauges().held_bytes, 0);
+}
+
+/// A driver's panic goes through the cache's free path: it poisons nothing, and nobody waits for the
+/// calls that it has ended.
+#[test]
+fn a_driver_that_panics_in_a_free_leaves_a_cache_that_works_and_can_be_shut_down() {
+    let driver = Arc::new(SimDriver::new());
+    let panics = Arc::new(AtomicBool::new(false));
+    let seen = panics.clone();
+    driver.set_hook(Box::new(move || {
+        if seen.load(Ordering::Relaxed) {
+            std::panic::resume_unwind(Box::new("the driver panics"));
+        }
+    }));
+    let cache: Cache<Arc<SimDriver>> = Cache::new(driver, Config::default());
+    cache.before_forward(1);
+    let blocks: Vec<_> =
+        (0..3).map(|_| cache.alloc(Request::of_bytes(1000)).unwrap().address).collect();
+    // SAFETY: the simulated driver has no memory behind its addresses.
+    blocks.iter().for_each(|&block| unsafe {
+        cache.free(FreeRequest::of(block));
+    });
+    panics.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| cache.flush())).is_err());
+    panics.store(false, Ordering::Relaxed);
+    let again = cache.alloc(Request::of_bytes(1000)).unwrap().address;
+    // SAFETY: as above.
+    unsafe { cache.free(FreeRequest::of(again)) };
+    assert_eq!(cache.alloc(Request::of_bytes(1000)).unwrap().served, Served::Cache);
+    cache.audit().unwrap();
+    let (done, waits) = mpsc::channel();
+    std::thread::spawn(move || {
+        cache.shutdown();
+        done.send(()).unwrap();
+    });
+    waits.recv_timeout(Duration::from_secs(20)).expect("the shutdown waits for ever");
+}
+
+#[test]
+fn the_window_forbids_a_flush_a_drain_and_a_rescue() {
+    let cache: Cache<SimDriver> = Cache::new(SimDriver::new(), Config::default());
+    cache.before_forward(1);
+    let block = cache.alloc(Request::of_bytes(1000)).unwrap().address;
+    // SAFETY: the simulated driver has no memory behind its addresses.
+    unsafe { cache.free(FreeRequest::of(block)) };
+    cache.begin_capture().unwrap();
+    cache.driver().set_capturing(true);
+    cache.flush();
+    cache.before_forward(512);
+    cache.driver().fail_next_allocs(1);
+    assert!(cache.alloc(Request::of_bytes(5000)).unwrap_err().retry_can_help());
+    let gauges = cache.gauges();
+    assert_eq!((gauges.idle_bytes, gauges.held_bytes), (1024, 1024));
+    let counts = cache.driver().counts();
+    assert_eq!((counts.frees, counts.synchronises, counts.trims), (0, 0, 0));
+    assert_eq!(counts.faults, Vec::<String>::new());
+    cache.driver().set_capturing(false);
+    cache.abort_capture();
+    // What was put off is done now.
     assert_eq!(cache.gauges().held_bytes, 0);
 }

@@ -9,6 +9,8 @@ use engine::alloc::{Cache, Config, FreeRequest, Freed, Request, Served};
 /// Runs the whole contract; `driver` makes a fresh driver for each part.
 pub(crate) fn run<D: Driver>(driver: impl Fn() -> D) {
     every_size_hits_after_its_free(&on(driver()));
+    the_block_that_was_freed_last_is_handed_out_first(&on(driver()));
+    no_other_class_serves_a_request(&on(driver()));
     blocks_are_distinct_and_aligned(&on(driver()));
     empty_requests_make_no_driver_call(&on(driver()));
     sizes_that_cannot_be_are_errors(&on(driver()));
@@ -84,6 +86,35 @@ fn every_size_hits_after_its_free<D: Driver>(cache: &Cache<D>) {
     let counters = cache.snapshot().counters;
     assert_eq!(counters.bypasses(), 0, "no size is refused");
     assert_eq!(counters.driver_frees(), 0);
+    settle(cache);
+}
+
+fn the_block_that_was_freed_last_is_handed_out_first<D: Driver>(cache: &Cache<D>) {
+    let blocks: Vec<Address> = (0..5).map(|_| alloc(cache, 3000)).collect();
+    for &block in &blocks {
+        free(cache, block);
+    }
+    for &block in blocks.iter().rev() {
+        assert_eq!(served(cache, 3000), (block, Served::Cache));
+    }
+    for block in blocks {
+        free(cache, block);
+    }
+    settle(cache);
+}
+
+fn no_other_class_serves_a_request<D: Driver>(cache: &Cache<D>) {
+    let classes = [512, 1024, 3584, 4096, 4608, 5120, 1 << 20, 9 << 17];
+    for pair in classes.windows(2) {
+        for (idle, asked) in [(pair[1], pair[0]), (pair[0], pair[1])] {
+            let block = alloc(cache, idle);
+            free(cache, block);
+            let (other, from) = served(cache, asked);
+            assert_eq!(from, Served::Driver, "{idle} bytes are idle, {asked} were asked for");
+            free(cache, other);
+            cache.flush();
+        }
+    }
     settle(cache);
 }
 
