@@ -254,11 +254,16 @@ impl State {
         }
     }
 
-    /// Moves a block's bytes from one gauge to another.
+    /// Moves a block's bytes from one gauge to another. The peak is raised here and not by whoever
+    /// moves them, so that it shows even an excess that is made good at once.
     #[inline]
     pub(crate) fn transfer(&mut self, physical_bytes: u64, from: Place, to: Place) {
         self.gauges.subtract(physical_bytes, from);
         self.gauges.add(physical_bytes, to);
+        if to == Place::Idle {
+            debug_assert!(self.cap.admits(self.gauges.idle_bytes), "inserted over the cap");
+            self.peaks.raise_idle(self.gauges.idle_bytes);
+        }
     }
 
     /// Whether the stream is known and not gone.
@@ -444,8 +449,6 @@ impl State {
                 lists.push(&mut self.table, block.slot, index);
             }
             self.transfer(physical_bytes, from, Place::Idle);
-            debug_assert!(self.cap.admits(self.gauges.idle_bytes), "inserted over the cap");
-            self.peaks.raise_idle(self.gauges.idle_bytes);
             return true;
         };
         self.retiring.pop(&self.table);

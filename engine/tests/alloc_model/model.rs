@@ -301,6 +301,7 @@ impl Model {
             let (window, life) = (self.cache.read_window(window), snapshot.peaks);
             assert!(life.live_bytes >= window.live_bytes && window.live_bytes >= gauges.live_bytes);
             assert!(life.idle_bytes >= window.idle_bytes && window.idle_bytes >= gauges.idle_bytes);
+            assert!(life.idle_bytes <= CAP_BYTES, "for a moment within {op:?}");
             assert!(life.total_bytes >= window.total_bytes);
             assert!(window.total_bytes >= gauges.held_bytes);
         }

@@ -5,7 +5,7 @@ use crate::alloc::driver::{Address, Driver, DriverStream};
 use crate::alloc::lock::RawLock;
 use crate::alloc::state::State;
 use crate::alloc::stats::Gauges;
-use crate::alloc::table::{BlockState, NONE};
+use crate::alloc::table::{Block, BlockState, NONE};
 
 /// The idle blocks of one class on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,19 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     /// Whether the cache knows the address: handed out, idle or held for another reason.
     pub fn knows(&self, address: Address) -> bool {
         self.state.lock().table.find(address).is_some()
+    }
+
+    /// Bytes that are idle, or were evicted and have not gone to the driver yet, recounted from the
+    /// records. A block becomes idle only when its victims are gone, so that on one thread these are
+    /// within the cap at every moment.
+    pub fn idle_or_evicted_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let counts = |block: &Block| match block.state {
+            BlockState::Idle => true,
+            BlockState::Releasing => block.release_cause.is_eviction(),
+            _ => false,
+        };
+        state.table.iter().filter(|(_, block)| counts(block)).map(|(_, b)| b.physical_bytes).sum()
     }
 
     /// Recounts every block and list and compares them with the gauges.
