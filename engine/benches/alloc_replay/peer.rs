@@ -195,7 +195,7 @@ const WARM_UP_STEPS: usize = 50;
 fn replay<P: Peer>(mut peer: P, workload: &dyn Workload, timing: Timing) -> Replay {
     let mut slots = vec![(0_u64, 0_u64); workload.slots()];
     let mut result = Replay::default();
-    let (mut events, mut requested) = (vec![], 0_u64);
+    let (mut events, mut requested) = (vec![], Requested::new(workload.slots()));
     let mut allocs_at_warm_up = 0;
     for step in 0..workload.steps() {
         events.clear();
@@ -210,7 +210,7 @@ fn replay<P: Peer>(mut peer: P, workload: &dyn Workload, timing: Timing) -> Repl
             Timing::Frees => time_frees(&mut peer, &events, &mut slots, &mut result.worst_free),
         }
         let took = start.elapsed();
-        let pairs = count_pairs(&events, &mut requested, &mut result, workload.slots());
+        let pairs = count_pairs(&events, &mut requested, &mut result);
         result.step_ns_per_pair.push(took.as_nanos() as f64 / pairs.max(1) as f64);
     }
     result.driver_calls = peer.driver().calls();
@@ -252,18 +252,29 @@ fn time_frees<P: Peer>(
     }
 }
 
-fn count_pairs(events: &[Event], live: &mut u64, result: &mut Replay, slots: usize) -> u64 {
-    let mut bytes_of = vec![0; slots];
+/// What is asked for and not freed yet.
+struct Requested {
+    live_bytes: u64,
+    bytes_of: Vec<u64>,
+}
+
+impl Requested {
+    fn new(slots: usize) -> Self {
+        Requested { live_bytes: 0, bytes_of: vec![0; slots] }
+    }
+}
+
+fn count_pairs(events: &[Event], requested: &mut Requested, result: &mut Replay) -> u64 {
     let mut pairs = 0;
     for event in events {
         match *event {
             Event::Alloc { slot, bytes } => {
-                bytes_of[slot as usize] = bytes;
-                *live += bytes;
-                result.requested_peak_bytes = result.requested_peak_bytes.max(*live);
+                requested.bytes_of[slot as usize] = bytes;
+                requested.live_bytes += bytes;
+                result.requested_peak_bytes = result.requested_peak_bytes.max(requested.live_bytes);
                 pairs += 1;
             }
-            Event::Free { slot } => *live = live.saturating_sub(bytes_of[slot as usize]),
+            Event::Free { slot } => requested.live_bytes -= requested.bytes_of[slot as usize],
         }
     }
     result.pairs += pairs;
