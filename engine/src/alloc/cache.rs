@@ -4,6 +4,7 @@
 //! the driver with the lock given back, and rescues requests when the driver is out of memory.
 
 mod audit;
+mod release;
 mod slow;
 mod streams;
 

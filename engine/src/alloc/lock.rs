@@ -140,7 +140,8 @@ impl<T, L: RawLock> Drop for Guard<'_, T, L> {
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Barrier;
+    use std::sync::{Arc, Barrier, mpsc};
+    use std::time::Duration;
 
     use super::*;
 
@@ -247,16 +248,23 @@ mod tests {
 
     #[test]
     fn a_panic_gives_the_lock_back_and_does_not_poison_it() {
-        let count = Locked::<u64, BiasedLock>::new(0);
-        // Through the gate first, then as the owner.
-        for round in 0..200 {
-            let panicked = catch_unwind(AssertUnwindSafe(|| {
-                let mut guard = count.lock();
-                *guard += 1;
-                std::panic::resume_unwind(Box::new("inside the section"));
-            }));
-            assert!(panicked.is_err());
-            assert_eq!(*count.lock(), round + 1);
-        }
+        let count = Arc::new(Locked::<u64, BiasedLock>::new(0));
+        let (done, waits) = mpsc::channel();
+        let shared = count.clone();
+        std::thread::spawn(move || {
+            // Through the gate first, then as the owner.
+            for round in 0..200 {
+                let panicked = catch_unwind(AssertUnwindSafe(|| {
+                    let mut guard = shared.lock();
+                    *guard += 1;
+                    std::panic::resume_unwind(Box::new("inside the section"));
+                }));
+                assert!(panicked.is_err());
+                assert_eq!(*shared.lock(), round + 1);
+            }
+            done.send(()).unwrap();
+        });
+        waits.recv_timeout(Duration::from_secs(20)).expect("somebody has kept the lock");
+        assert_eq!(*count.lock(), 200);
     }
 }

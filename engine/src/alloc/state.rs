@@ -3,18 +3,17 @@
 //! Nothing here calls the driver. A block that has to go back is queued, and the cache releases the
 //! queue once the lock is given back. Every method leaves `live + idle + parked + pinned == held`.
 
-use crate::alloc::class::{HUGE_SLOT, SLOTS, SizeClass};
+mod books;
+mod eviction;
+
+use crate::alloc::class::SizeClass;
 use crate::alloc::driver::{Address, DriverBlock, DriverStream, EventId, Holdings, Origin};
 use crate::alloc::lists::StreamLists;
 use crate::alloc::peaks::{PeakLog, Peaks};
 use crate::alloc::policy::{Cap, CapRequest, DEFAULT_CAP_BYTES, EffectiveCap};
-use crate::alloc::stats::{Counter, Counters, FreeCause, Gauges, Mode};
+pub(crate) use crate::alloc::state::books::{Books, Place};
+use crate::alloc::stats::{Counter, Counters, FreeCause, Mode};
 use crate::alloc::table::{Block, BlockState, MetadataFull, NONE, Table, UNCLASSED};
-
-/// Decode steps in one window of the idle lists.
-const STEPS_PER_WINDOW: u64 = 8;
-/// Requests after which a window ends though no decode step was announced.
-const REQUESTS_PER_WINDOW: u64 = 1 << 18;
 
 /// One stream, for as long as the driver knows it. Its index is never given to another stream.
 #[derive(Debug)]
@@ -51,93 +50,6 @@ pub(crate) struct Graph {
 pub(crate) struct Fence {
     pub(crate) block: u32,
     pub(crate) event: EventId,
-}
-
-/// One of the four places that a block's bytes count in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    Live,
-    Idle,
-    Parked,
-    Pinned,
-}
-
-/// The gauges as they are kept: one addition on the way out of the lists, one on the way back.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Books {
-    /// Handed out or idle: what moves between users and lists.
-    circulating_bytes: u64,
-    pub(crate) idle_bytes: u64,
-    pub(crate) parked_bytes: u64,
-    pub(crate) pinned_bytes: u64,
-    pub(crate) pinned_live_bytes: u64,
-    pub(crate) held_bytes: u64,
-    pub(crate) live_requested_bytes: u64,
-}
-
-impl Books {
-    #[inline]
-    pub(crate) fn live_bytes(&self) -> u64 {
-        self.circulating_bytes - self.idle_bytes
-    }
-
-    pub(crate) fn read(&self) -> Gauges {
-        Gauges {
-            live_bytes: self.live_bytes(),
-            live_requested_bytes: self.live_requested_bytes,
-            idle_bytes: self.idle_bytes,
-            parked_bytes: self.parked_bytes,
-            pinned_bytes: self.pinned_bytes,
-            pinned_live_bytes: self.pinned_live_bytes,
-            held_bytes: self.held_bytes,
-        }
-    }
-
-    fn add(&mut self, bytes: u64, place: Place) {
-        match place {
-            Place::Live => self.circulating_bytes += bytes,
-            Place::Idle => {
-                self.circulating_bytes += bytes;
-                self.idle_bytes += bytes;
-            }
-            Place::Parked => self.parked_bytes += bytes,
-            Place::Pinned => self.pinned_bytes += bytes,
-        }
-    }
-
-    fn subtract(&mut self, bytes: u64, place: Place) {
-        match place {
-            Place::Live => self.circulating_bytes -= bytes,
-            Place::Idle => {
-                self.circulating_bytes -= bytes;
-                self.idle_bytes -= bytes;
-            }
-            Place::Parked => self.parked_bytes -= bytes,
-            Place::Pinned => self.pinned_bytes -= bytes,
-        }
-    }
-}
-
-/// How far eviction goes for a block that comes in.
-#[derive(Debug, Clone, Copy)]
-struct Room {
-    /// Idle bytes with which the block is within the cap.
-    fits_bytes: u64,
-    /// Idle bytes with which it is within seven eighths of the cap.
-    goal_bytes: u64,
-    /// Blocks that are larger than this are evicted for the cap alone.
-    small_bytes: u64,
-}
-
-/// A class that is evicted from.
-#[derive(Debug, Clone, Copy)]
-struct Victim {
-    /// The lowest goes first: surplus before working set, then the least recently used.
-    rank: (bool, u64),
-    stream: usize,
-    slot: usize,
-    evictable: u32,
-    block_bytes: u64,
 }
 
 /// A chain of blocks, linked through their records.
@@ -503,155 +415,6 @@ impl State {
             }
             self.in_flight += 1;
             return Some(block.to_driver_block(self.driver_stream(block.stream)));
-        }
-    }
-
-    /// Evicts until `incoming_bytes` fit. Returns whether they fit now; where they do not, victims
-    /// are queued, and once these are released there is room.
-    fn make_room(&mut self, incoming_bytes: u64) -> bool {
-        let Cap::Bounded(cap_bytes) = self.cap else { return true };
-        if self.gauges.idle_bytes + incoming_bytes <= cap_bytes {
-            return true;
-        }
-        let room = Room {
-            fits_bytes: cap_bytes.saturating_sub(incoming_bytes),
-            goal_bytes: (cap_bytes - cap_bytes / 8).saturating_sub(incoming_bytes),
-            small_bytes: cap_bytes / 8,
-        };
-        while self.gauges.idle_bytes > room.goal_bytes && self.evict_least_recent(&room) {}
-        false
-    }
-
-    /// Evicts from the bottom of the least recently used class, of those with surplus or, where none
-    /// has any, of all: as much as the bound and then the goal ask for. Returns false where nothing
-    /// is left that should go.
-    fn evict_least_recent(&mut self, room: &Room) -> bool {
-        let fits = self.gauges.idle_bytes <= room.fits_bytes;
-        let mut victim: Option<Victim> = None;
-        for (stream, lists) in self.streams.iter().enumerate() {
-            let Some(lists) = &lists.lists else { continue };
-            for (slot, class) in lists.filled() {
-                let block_bytes = self.table.get(class.head()).physical_bytes;
-                // The goal spares the next frees an eviction each. A block of more than an eighth of
-                // the cap makes that room on its own, when its turn comes.
-                if fits && block_bytes > room.small_bytes {
-                    continue;
-                }
-                let surplus = class.surplus();
-                let candidate = Victim {
-                    rank: (surplus == 0, class.last_touch()),
-                    stream,
-                    slot,
-                    evictable: if surplus > 0 { surplus } else { class.depth() },
-                    block_bytes,
-                };
-                if victim.as_ref().is_none_or(|best| candidate.rank < best.rank) {
-                    victim = Some(candidate);
-                }
-            }
-        }
-        let Some(victim) = victim else { return false };
-        let target_bytes = match victim.block_bytes > room.small_bytes {
-            true => room.fits_bytes,
-            false => room.goal_bytes,
-        };
-        // Blocks of the last slot differ in size, so that one goes at a time.
-        let count = match victim.slot == usize::from(HUGE_SLOT) {
-            true => 1,
-            false => {
-                let excess_bytes = self.gauges.idle_bytes - target_bytes;
-                let wanted = excess_bytes.div_ceil(victim.block_bytes);
-                u32::try_from(wanted).map_or(victim.evictable, |n| n.min(victim.evictable))
-            }
-        };
-        let Some(lists) = &mut self.streams[victim.stream].lists else { return false };
-        let chain = lists.classes_mut()[victim.slot].cut_bottom(&mut self.table, count);
-        let cause = if victim.rank.0 { FreeCause::LeastRecent } else { FreeCause::Surplus };
-        self.release_idle(Chain { head: chain }, cause);
-        true
-    }
-
-    /// Queues idle blocks that were cut out of their lists. A block that a captured graph needs is
-    /// never among them; if it were, it is kept and the fault counted.
-    fn release_idle(&mut self, mut chain: Chain, cause: FreeCause) {
-        while let Some(index) = chain.pop(&self.table) {
-            let block = self.table.get_mut(index);
-            let physical_bytes = block.physical_bytes;
-            if block.pins > 0 {
-                block.state = BlockState::Pinned;
-                self.counters[Counter::PinnedEvictions] += 1;
-                self.transfer(physical_bytes, Place::Idle, Place::Pinned);
-                continue;
-            }
-            self.transfer(physical_bytes, Place::Idle, Place::Parked);
-            self.queue_release(index, cause);
-        }
-    }
-
-    /// Queues every idle block, or those of one stream.
-    pub(crate) fn release_all_idle(&mut self, only_stream: Option<u32>, cause: FreeCause) {
-        for stream in 0..self.streams.len() {
-            if only_stream.is_some_and(|only| only as usize != stream) {
-                continue;
-            }
-            for slot in 0..SLOTS {
-                let Some(lists) = &mut self.streams[stream].lists else { break };
-                let class = &mut lists.classes_mut()[slot];
-                let depth = class.depth();
-                if depth == 0 {
-                    continue;
-                }
-                if cause == FreeCause::Drain {
-                    class.drained = depth;
-                }
-                let chain = class.cut_bottom(&mut self.table, depth);
-                self.release_idle(Chain { head: chain }, cause);
-            }
-        }
-    }
-
-    /// Counts a decode step and ends the lists' window where it is due.
-    pub(crate) fn note_step(&mut self) {
-        self.counters[Counter::Steps] += 1;
-        self.steps_in_window += 1;
-        if self.steps_in_window >= STEPS_PER_WINDOW {
-            self.roll_window();
-        }
-    }
-
-    /// Ends the lists' window where many requests came without a step.
-    pub(crate) fn note_miss(&mut self) {
-        if self.now() - self.served_at_window > REQUESTS_PER_WINDOW {
-            self.roll_window();
-        }
-    }
-
-    fn roll_window(&mut self) {
-        if self.phase != Phase::Eager {
-            return;
-        }
-        self.steps_in_window = 0;
-        self.served_at_window = self.now();
-        for stream in 0..self.streams.len() {
-            let Some(lists) = &mut self.streams[stream].lists else { continue };
-            if !lists.close_window() {
-                continue;
-            }
-            for slot in 0..SLOTS {
-                let Some(lists) = &mut self.streams[stream].lists else { break };
-                let chain = lists.take_aged(&mut self.table, slot);
-                self.release_idle(Chain { head: chain }, FreeCause::Aged);
-            }
-        }
-    }
-
-    /// Gives the idle blocks of streams that are gone back, and their lists with them.
-    pub(crate) fn purge_gone_streams(&mut self) {
-        for stream in 0..self.streams.len() {
-            if !self.streams[stream].alive && self.streams[stream].lists.is_some() {
-                self.release_all_idle(Some(stream as u32), FreeCause::StreamGone);
-                self.streams[stream].lists = None;
-            }
         }
     }
 }
