@@ -151,6 +151,22 @@ fn surplus_goes_before_the_working_set_and_the_least_recent_class_first() {
     assert_eq!(served, Served::Cache, "the working set is still there");
 }
 
+#[test]
+fn entries_that_nothing_touches_age_out_without_pressure() {
+    let bench = Bench::new();
+    let blocks: Vec<Address> = (0..4).map(|_| bench.alloc(4096)).collect();
+    blocks.into_iter().for_each(|block| bench.free(block));
+    // Twice eight windows of eight steps: in the first the four blocks were still being handed out.
+    for _ in 0..2 * 64 {
+        bench.cache.before_forward(1);
+        let touched = bench.alloc(4096);
+        bench.free(touched);
+    }
+    let snapshot = bench.cache.snapshot();
+    assert_eq!((snapshot.counters[FreeCause::Aged], snapshot.gauges.idle_bytes), (3, 4096));
+    bench.check();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
