@@ -58,12 +58,10 @@ impl SpinLock {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        for turn in 0.. {
-            let free = !self.held.load(Ordering::Relaxed);
-            if free && !self.held.swap(true, Ordering::Acquire) {
-                return;
-            }
+        let mut turn = 0_u32;
+        while self.held.load(Ordering::Relaxed) || self.held.swap(true, Ordering::Acquire) {
             ground::pause(turn);
+            turn = turn.wrapping_add(1);
         }
     }
 }

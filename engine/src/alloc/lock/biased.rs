@@ -117,11 +117,10 @@ impl Biased {
     #[cold]
     #[inline(never)]
     fn wait_for_gate(&self, target: u32) {
-        for turn in 0.. {
-            if self.gate.load(Ordering::Relaxed) == FREE && self.take_gate(target) {
-                return;
-            }
+        let mut turn = 0_u32;
+        while self.gate.load(Ordering::Relaxed) != FREE || !self.take_gate(target) {
             pause(turn);
+            turn = turn.wrapping_add(1);
         }
     }
 
@@ -144,6 +143,7 @@ impl Biased {
     /// It stays inside through the gate this once.
     fn note_entry(&self, me: u64) {
         let before = self.in_a_row.load(Ordering::Relaxed);
+        // Not more than `CLAIM_AFTER`: then the owner is settled one way or the other.
         let in_a_row = if self.last.load(Ordering::Relaxed) == me { before + 1 } else { 1 };
         self.last.store(me, Ordering::Relaxed);
         self.in_a_row.store(in_a_row, Ordering::Relaxed);
@@ -156,10 +156,10 @@ impl Biased {
     fn revoke(&self) {
         self.owner.store(NOBODY, Ordering::Relaxed);
         fence_every_thread();
-        let mut turn = 0;
+        let mut turn = 0_u32;
         while self.inside.load(Ordering::Acquire) {
             pause(turn);
-            turn += 1;
+            turn = turn.wrapping_add(1);
         }
     }
 }
