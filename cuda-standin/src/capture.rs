@@ -1,6 +1,7 @@
 //! Stream capture and graphs: while a stream is captured, work on it is recorded; launching the
 //! graph does it, in the order of recording.
 
+use std::cell::Cell;
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::sync::{Arc, MutexGuard};
 
@@ -109,6 +110,19 @@ pub(crate) unsafe extern "C" fn cuStreamEndCapture(stream: usize, graph: *mut us
         }
         state.graphs.insert(handle, capture.work);
         Ok(())
+    }))
+}
+
+/// The mode is kept for the thread and changes nothing: the stand-in refuses the same calls in all
+/// of them, on the captured stream and, without a stream, at any time.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) -> Code {
+    thread_local! {
+        static MODE: Cell<c_uint> = const { Cell::new(0) };
+    }
+    code_of(enter("cuThreadExchangeStreamCaptureMode").map(|_| {
+        // SAFETY: the caller passes a readable mode, and takes the one before.
+        unsafe { mode.write(MODE.replace(mode.read())) };
     }))
 }
 

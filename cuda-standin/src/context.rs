@@ -167,6 +167,7 @@ pub(crate) unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> Code {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuCtxSynchronize() -> Code {
     code_of(enter_context("cuCtxSynchronize").map(|(mut state, _)| {
+        COUNTERS.context_sync.add();
         for pool in state.pools.values_mut() {
             pool.shrink_to_threshold();
         }

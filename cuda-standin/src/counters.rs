@@ -68,6 +68,7 @@ counters! {
     stream_sync,
     context_create,
     context_destroy,
+    context_sync,
     pool_create,
     pool_destroy,
     pool_trim,

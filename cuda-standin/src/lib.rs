@@ -28,6 +28,7 @@ mod query;
 mod rand;
 mod state;
 mod stream;
+mod unused;
 
 #[cfg(test)]
 mod tests;
