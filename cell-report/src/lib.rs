@@ -219,6 +219,14 @@ pub struct MemoryWindow {
     pub held_end_bytes: Option<u64>,
     /// Resident set at the end of the window.
     pub rss_end_bytes: Option<u64>,
+    /// Device memory of this process at the end of the window, where the driver tells.
+    pub device_used_end_bytes: Option<u64>,
+    /// Free memory of the device at the end of the window.
+    pub device_free_end_bytes: Option<u64>,
+    /// On a machine whose device shares the host's memory: the host's free memory at the end.
+    pub host_free_end_bytes: Option<u64>,
+    /// As above: the memory that the host could give.
+    pub host_available_end_bytes: Option<u64>,
 }
 
 /// The allocator's counters, in total and for each decode step.
@@ -251,6 +259,10 @@ pub struct AllocCounters {
     pub evictions: BTreeMap<String, u64>,
     /// Times that the cache was drained.
     pub drains: u64,
+    /// Requests that the driver refused at first for want of memory.
+    pub oom_retries: u64,
+    /// Those of them that succeeded once everything idle was given back.
+    pub oom_rescues: u64,
     /// Host time in driver calls, in nanoseconds; `None` where it was not measured.
     pub host_ns: Option<u64>,
     /// Counters that must be zero, by name, so that a reader can hold them to it.

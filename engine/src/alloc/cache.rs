@@ -230,6 +230,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         (block.state == BlockState::Live).then_some(BlockInfo {
             physical_bytes: block.physical_bytes,
             requested_bytes: block.requested_bytes,
+            stream: StreamKey(block.stream),
         })
     }
 
@@ -330,6 +331,15 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         self.settle(state);
     }
 
+    /// Keeps none of the blocks that are handed out now when they are freed: whoever owns the memory
+    /// that they were cut from is about to go.
+    pub fn keep_no_live_block(&self) {
+        if self.is_forked_child() {
+            return;
+        }
+        self.state.lock().table.unclass_all_but_idle();
+    }
+
     /// Gives every idle block back and never calls the driver again: what is handed out, pinned or
     /// parked now stays where it is, and a later free is ignored.
     pub fn shutdown(&self) {
@@ -398,6 +408,8 @@ pub struct BlockInfo {
     pub physical_bytes: u64,
     /// Bytes that were asked for.
     pub requested_bytes: u64,
+    /// The stream that it belongs to.
+    pub stream: StreamKey,
 }
 
 impl<D: Driver, L: RawLock> Drop for Cache<D, L> {

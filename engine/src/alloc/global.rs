@@ -22,7 +22,7 @@ use crate::alloc::lock::{BiasedLock, RawLock};
 use crate::alloc::peaks::{PeakWindow, Peaks};
 use crate::alloc::policy::{Action, KillSwitch};
 use crate::alloc::stats::{AllocCause, Bypass, Counter, FreeCause, Snapshot};
-use crate::alloc::steps::Monitored;
+use crate::alloc::steps::{Known, Monitored};
 use counts::{COUNTS, Counted};
 
 /// Smaller requests go to the system allocator.
@@ -365,7 +365,8 @@ impl Monitored for HostTwin {
         self.cache.restart_window(window)
     }
 
-    fn knows_blocks(&self) -> bool {
-        !self.passes_through
+    fn known(&self) -> Known {
+        let blocks = !self.passes_through;
+        Known { peaks: blocks, held_bytes: true, driver_time: blocks }
     }
 }

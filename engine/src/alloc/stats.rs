@@ -286,6 +286,8 @@ impl Counters {
                     .map(|&cause| (cause.as_str(), self[cause])),
             ),
             drains: self[Counter::Drains],
+            oom_retries: self[Counter::OomRetries],
+            oom_rescues: self[Counter::OomRescues],
             host_ns: Some(self[Counter::DriverNs]),
             must_be_zero: MUST_BE_ZERO
                 .iter()

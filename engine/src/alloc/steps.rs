@@ -21,8 +21,24 @@ pub trait Monitored {
     fn open_window(&self) -> PeakWindow;
     /// Reads the window and starts it anew at the current values.
     fn restart_window(&self, window: &PeakWindow) -> Peaks;
-    /// Whether the blocks are known: without that there are no peaks and no times.
-    fn knows_blocks(&self) -> bool;
+    /// What this allocator can tell.
+    fn known(&self) -> Known;
+}
+
+/// What an allocator can tell of itself. The rest is left out of reports instead of being 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// The peaks of what it holds.
+    pub peaks: bool,
+    /// What it holds now.
+    pub held_bytes: bool,
+    /// The time within driver calls.
+    pub driver_time: bool,
+}
+
+impl Known {
+    /// It knows every block.
+    pub const ALL: Known = Known { peaks: true, held_bytes: true, driver_time: true };
 }
 
 impl<D: Driver, L: RawLock> Monitored for Cache<D, L> {
@@ -38,8 +54,8 @@ impl<D: Driver, L: RawLock> Monitored for Cache<D, L> {
     fn restart_window(&self, window: &PeakWindow) -> Peaks {
         Cache::restart_window(self, window)
     }
-    fn knows_blocks(&self) -> bool {
-        true
+    fn known(&self) -> Known {
+        Known::ALL
     }
 }
 
@@ -118,7 +134,8 @@ impl<'a, M: Monitored> StepLog<'a, M> {
 
     fn end_window(&mut self, now: &Snapshot) {
         let peaks = self.monitored.restart_window(&self.window);
-        let known = self.monitored.knows_blocks().then_some(peaks);
+        let known = self.monitored.known().peaks.then_some(peaks);
+        let held = self.monitored.known().held_bytes.then_some(now.gauges.held_bytes);
         if self.windows.len() < self.windows.capacity() {
             self.windows.push(MemoryWindow {
                 first_step: self.window_first_step,
@@ -126,8 +143,8 @@ impl<'a, M: Monitored> StepLog<'a, M> {
                 live_peak_bytes: known.map(|peaks| peaks.live_bytes),
                 idle_peak_bytes: known.map(|peaks| peaks.idle_bytes),
                 total_peak_bytes: known.map(|peaks| peaks.total_bytes),
-                held_end_bytes: Some(now.gauges.held_bytes),
-                rss_end_bytes: None,
+                held_end_bytes: held,
+                ..MemoryWindow::default()
             });
         }
         self.window_first_step = self.step;
@@ -141,7 +158,7 @@ impl<'a, M: Monitored> StepLog<'a, M> {
         }
         let to_report = |counters: &Counters| {
             let mut report = counters.to_report();
-            report.host_ns = report.host_ns.filter(|_| self.monitored.knows_blocks());
+            report.host_ns = report.host_ns.filter(|_| self.monitored.known().driver_time);
             report
         };
         let report = AllocatorReport {
@@ -155,9 +172,10 @@ impl<'a, M: Monitored> StepLog<'a, M> {
 /// Fills the gauges and lifetime peaks of a report's memory section.
 pub fn fill_memory(memory: &mut Memory, monitored: &impl Monitored) {
     let snapshot = monitored.snapshot();
-    memory.live_bytes = Some(snapshot.gauges.live_bytes);
-    memory.idle_bytes = Some(snapshot.gauges.idle_bytes);
-    let peaks = monitored.knows_blocks().then_some(snapshot.peaks);
+    let known = monitored.known();
+    memory.live_bytes = known.held_bytes.then_some(snapshot.gauges.live_bytes);
+    memory.idle_bytes = known.held_bytes.then_some(snapshot.gauges.idle_bytes);
+    let peaks = known.peaks.then_some(snapshot.peaks);
     memory.live_peak_bytes = peaks.map(|peaks| peaks.live_bytes);
     memory.idle_peak_bytes = peaks.map(|peaks| peaks.idle_bytes);
     memory.total_peak_bytes = peaks.map(|peaks| peaks.total_bytes);

@@ -155,6 +155,15 @@ impl Table {
         (0_u32..).zip(&self.blocks).filter(|(_, block)| block.state != BlockState::Vacant)
     }
 
+    /// Takes every block that is in no idle list out of its class, so that it never enters one.
+    pub(crate) fn unclass_all_but_idle(&mut self) {
+        for block in &mut self.blocks {
+            if block.state != BlockState::Idle {
+                block.slot = UNCLASSED;
+            }
+        }
+    }
+
     #[inline]
     fn home(&self, address: u64) -> usize {
         // Fibonacci hashing: addresses differ in their middle bits, the product's top bits are mixed.
