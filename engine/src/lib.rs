@@ -4,6 +4,8 @@
 //! feature; the decode path is built on candle's public operations.
 
 pub mod alloc;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(feature = "decode")]
 pub mod decode;
 #[cfg(feature = "decode")]

@@ -9,11 +9,10 @@ use std::time::Instant;
 use anyhow::Context as _;
 use candle_core::Device;
 use cell_report::{
-    CellReport, DeviceInfo, EngineInfo, Memory, ModelInfo, OutputInfo, PromptInfo, SCHEMA,
-    Settings, Timing,
+    CellReport, EngineInfo, Memory, ModelInfo, OutputInfo, PromptInfo, SCHEMA, Settings, Timing,
 };
 
-use crate::decode::{Generated, NoObserver, Pass, Request, StepObserver, generate, plan_lengths};
+use crate::decode::{Generated, Pass, Request, StepObserver, generate, plan_lengths};
 use crate::model::gguf::{Gguf, tensor_type_name};
 use crate::model::source::find_model;
 use crate::model::tokenizer::TextCodec;
@@ -21,12 +20,13 @@ use crate::model::{ModelConfig, Transformer};
 
 pub use allocator::{AllocatorObserver, AllocatorRun};
 pub use args::{Args, DeviceKind};
-pub use threads::init_threads;
-pub use windows::WindowObserver;
+pub use threads::{Threads, init_threads};
+use windows::WindowObserver;
 
 mod allocator;
 mod args;
-mod host;
+mod device;
+pub(crate) mod host;
 mod profile;
 mod prompt;
 mod report_file;
@@ -43,19 +43,17 @@ mod windows;
 /// Whatever keeps the cell from being measured, with its cause.
 pub fn run(
     args: &Args,
-    threads: &threads::Threads,
+    threads: &Threads,
+    device: &Device,
     observer: &mut dyn StepObserver,
     complete: &mut dyn FnMut(&mut CellReport),
 ) -> anyhow::Result<()> {
-    let device = match args.device {
-        DeviceKind::Cpu => Device::Cpu,
-    };
     let start = Instant::now();
     let source = find_model(&args.model)?;
     let shown = source.gguf.display().to_string();
     let (gguf, _) =
         Gguf::read(&source.gguf).with_context(|| format!("cannot load the model `{shown}`"))?;
-    let mut model = Transformer::load(&gguf, &source.gguf, &device)
+    let mut model = Transformer::load(&gguf, &source.gguf, device)
         .with_context(|| format!("cannot load the model `{shown}`"))?;
     let codec = TextCodec::read(&gguf, &source.gguf)
         .with_context(|| format!("cannot load the model `{shown}`"))?;
@@ -86,7 +84,9 @@ pub fn run(
         prefill_chunk: args.prefill_chunk.get(),
         stop: &wanted.stop,
     };
-    let mut windows = WindowObserver::new(observer);
+    let monitor = device::Monitor::new(device);
+    let mut squeeze = device::Squeeze::new(observer, device, args.leave_free_mb)?;
+    let mut windows = WindowObserver::new(&mut squeeze, &monitor);
     let generated = generate(&model, &mut cache, &request, Pass::Measured, &mut windows)
         .context("the measured pass failed")?;
     let windows = windows.finish();
@@ -104,11 +104,7 @@ pub fn run(
         schema: SCHEMA,
         engine: engine_info(),
         model: model_info(&args.model, &source.name, &gguf, model.config()),
-        device: DeviceInfo {
-            backend: Some("cpu".to_owned()),
-            name: host::chip_name(),
-            total_memory_bytes: host::total_memory_bytes(),
-        },
+        device: monitor.info(),
         settings: Settings {
             allocator: None,
             threads: Some(threads.count as u64),
@@ -131,21 +127,14 @@ pub fn run(
         memory: Memory { windows, rss_peak_bytes: host::rss_peak_bytes(), ..Memory::default() },
         allocator: None,
     };
+    monitor.complete(&mut report.memory);
     complete(&mut report);
     report_file::write(path, &report)
         .with_context(|| format!("cannot write the report `{}`", path.display()))
 }
 
-/// Runs without an observer of its own; see [`run`].
-///
-/// # Errors
-/// As [`run`].
-pub fn run_plain(args: &Args, threads: &threads::Threads) -> anyhow::Result<()> {
-    run(args, threads, &mut NoObserver, &mut |_| {})
-}
-
 fn engine_info() -> EngineInfo {
-    let features = [("decode", cfg!(feature = "decode"))];
+    let features = [("decode", cfg!(feature = "decode")), ("cuda", cfg!(feature = "cuda"))];
     EngineInfo {
         name: Some("decode-bench".to_owned()),
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use engine::alloc::global::HostAllocator;
-use engine::runner::{AllocatorRun, Args, init_threads, run, term};
+use engine::runner::{AllocatorRun, Args, run, term};
 
-/// Passes everything through until it is installed; see `--host-driver`.
+/// Passes everything through until it is installed, which is for the processor alone; see
+/// `--host-driver`.
 #[global_allocator]
 static ALLOCATOR: HostAllocator = HostAllocator::new();
 
@@ -15,14 +16,18 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             term::log(&format!("error: {error:#}"));
+            #[cfg(feature = "cuda")]
+            if let Some(failure) = engine::cuda::last_failure() {
+                term::log(&format!("the last allocation that was refused: {failure}"));
+            }
             ExitCode::FAILURE
         }
     }
 }
 
 fn measure(args: &Args) -> anyhow::Result<()> {
-    let allocator = AllocatorRun::install(&ALLOCATOR, args.host_driver, args.max_tokens.get())?;
-    let threads = init_threads(args.threads);
-    let complete = &mut |report: &mut _| allocator.complete(report);
-    run(args, &threads, &mut allocator.observer(), complete)
+    let (allocator, threads, device) = AllocatorRun::install(&ALLOCATOR, args)?;
+    let observer = allocator.observer();
+    let complete = &mut |report: &mut _| observer.complete(report);
+    run(args, &threads, &device, &mut &observer, complete)
 }

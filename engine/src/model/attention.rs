@@ -1,6 +1,6 @@
 //! The seam of attention: grouped-query, causal, over a cache that is not repeated per query head.
 
-use candle_core::{D, Device, Result, Tensor, bail};
+use candle_core::{Device, Result, Tensor, bail};
 
 use super::kv_cache::{CachedKv, KeyLayout};
 
@@ -47,7 +47,7 @@ fn attention_by_matmul(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
             .broadcast_add(&causal_mask(tokens, context, q.device())?)?
             .reshape((kv_heads, group * tokens, context))?
     };
-    let weights = candle_nn::ops::softmax(&scores, D::Minus1)?;
+    let weights = candle_nn::ops::softmax_last_dim(&scores)?;
     let out = weights.matmul(v)?.reshape((heads, tokens, head_dim))?;
     out.transpose(0, 1)?.reshape((tokens, heads * head_dim))
 }

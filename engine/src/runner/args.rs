@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::alloc::driver::host::HostDriverKind;
 
@@ -19,6 +20,7 @@ use crate::alloc::driver::host::HostDriverKind;
 #[command(after_help = "\
 Examples:
   decode-bench -m bench-configs/models/tiny.toml --prompt-tokens 512 -n 32 --report cell.json
+  decode-bench -m bench-configs/models/llama-3.2-1b.toml --device cuda:0 --report cell.json
   decode-bench -m models/smollm2-135m --chat -p \"What is the capital of France?\" -n 64 --show-text
 
 Environment: CANDLE_NUM_THREADS and RAYON_NUM_THREADS give the thread count where --threads does \
@@ -50,9 +52,13 @@ pub struct Args {
     /// Compute threads; without it, the environment's, else one for each core.
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
-    /// Where to compute.
-    #[arg(long, value_enum, default_value = "cpu")]
+    /// Where to compute: `cpu`, `cuda`, or `cuda:N` for the N-th device.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: DeviceKind,
+    /// When the measured decode begins, fill the allocator cache and take memory of the CUDA device
+    /// until only N MiB are free, to see what happens when it runs out.
+    #[arg(long, value_name = "N")]
+    pub leave_free_mb: Option<u64>,
     /// What is below the allocator cache: `system`, or `mmap` with one call to the kernel for each
     /// block, which shows what a driver call costs.
     #[arg(long, value_name = "system|mmap", default_value = "system")]
@@ -66,10 +72,28 @@ pub struct Args {
 }
 
 /// Where to compute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceKind {
     /// The processor.
     Cpu,
+    /// A CUDA device, by its ordinal.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(DeviceKind::Cpu),
+            None if text == "cuda" => Ok(DeviceKind::Cuda(0)),
+            Some(("cuda", ordinal)) => ordinal
+                .parse()
+                .map(DeviceKind::Cuda)
+                .map_err(|_| format!("`{ordinal}` is no device number")),
+            _ => Err("expected `cpu`, `cuda` or `cuda:N`".to_owned()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -80,6 +104,17 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_device_is_the_processor_or_a_numbered_card() {
+        let parse = |text: &str| text.parse::<DeviceKind>();
+        assert_eq!(parse("cpu"), Ok(DeviceKind::Cpu));
+        assert_eq!(parse("cuda"), Ok(DeviceKind::Cuda(0)));
+        assert_eq!(parse("cuda:3"), Ok(DeviceKind::Cuda(3)));
+        for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "CUDA"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What the operating system says about this machine and this process; `None` where it does not.
 
+#[cfg(all(target_os = "linux", feature = "cuda"))]
+pub(crate) use linux::meminfo_bytes;
 #[cfg(target_os = "linux")]
 pub(super) use linux::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
 #[cfg(target_os = "macos")]
@@ -18,7 +20,12 @@ mod linux {
     }
 
     pub(crate) fn total_memory_bytes() -> Option<u64> {
-        read_kib("/proc/meminfo", "MemTotal:")
+        meminfo_bytes("MemTotal:")
+    }
+
+    /// A line of `/proc/meminfo`.
+    pub(crate) fn meminfo_bytes(key: &str) -> Option<u64> {
+        read_kib("/proc/meminfo", key)
     }
 
     pub(crate) fn rss_bytes() -> Option<u64> {

@@ -2,27 +2,29 @@
 
 use cell_report::MemoryWindow;
 
-use super::host;
+use super::device::Monitor;
 use crate::decode::{Pass, StepObserver};
 
 /// Decode steps of a window.
 pub(super) const WINDOW_STEPS: u64 = 64;
 
-/// Notes the resident set at the end of each window of decode steps, and passes everything on.
-pub struct WindowObserver<'a> {
+/// Notes the resident set and the device's memory at the end of each window of decode steps, and
+/// passes everything on.
+pub(super) struct WindowObserver<'a> {
     inner: &'a mut dyn StepObserver,
+    monitor: &'a Monitor,
     windows: Vec<MemoryWindow>,
     steps: u64,
 }
 
 impl<'a> WindowObserver<'a> {
     /// Observes a pass before `inner` does.
-    pub fn new(inner: &'a mut dyn StepObserver) -> Self {
-        Self { inner, windows: Vec::new(), steps: 0 }
+    pub(super) fn new(inner: &'a mut dyn StepObserver, monitor: &'a Monitor) -> Self {
+        Self { inner, monitor, windows: Vec::new(), steps: 0 }
     }
 
     /// The windows so far; the last one may be shorter.
-    pub fn finish(mut self) -> Vec<MemoryWindow> {
+    pub(super) fn finish(mut self) -> Vec<MemoryWindow> {
         self.close();
         self.windows
     }
@@ -30,12 +32,10 @@ impl<'a> WindowObserver<'a> {
     fn close(&mut self) {
         if self.steps > 0 {
             let first_step = self.windows.last().map_or(0, |last| last.first_step + last.steps);
-            self.windows.push(MemoryWindow {
-                first_step,
-                steps: self.steps,
-                rss_end_bytes: host::rss_bytes(),
-                ..MemoryWindow::default()
-            });
+            let mut window =
+                MemoryWindow { first_step, steps: self.steps, ..MemoryWindow::default() };
+            self.monitor.end_window(&mut window);
+            self.windows.push(window);
         }
         self.steps = 0;
     }
@@ -67,7 +67,8 @@ mod tests {
     #[test]
     fn windows_cover_all_steps_without_gaps() {
         let mut inner = NoObserver;
-        let mut observer = WindowObserver::new(&mut inner);
+        let monitor = Monitor::new(&candle_core::Device::Cpu);
+        let mut observer = WindowObserver::new(&mut inner, &monitor);
         for step in 0..130 {
             observer.after_decode_step(step);
         }

@@ -1,0 +1,576 @@
+//! The driver's memory functions as the program calls them.
+//!
+//! The linker binds candle's calls to the functions of these names. Until a cache is published, and
+//! with the kill switch, they hand every call on as it is and count it. What a block belongs to
+//! (stream, context, pool, graph) is told to the cache before the driver lets go of it.
+//!
+//! Each function is called with the arguments of the driver function of its name, under that
+//! function's conditions; its result is a `CUresult`.
+
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::capture::{self, GRAPHS};
+use super::contexts;
+use super::driver::{CudaDriver, NO_STREAM, OUT_OF_MEMORY, SUCCESS, take_last_free};
+use super::failure;
+use super::streams;
+use crate::alloc::driver::{Address, AllocError, DriverError, Fill};
+use crate::alloc::stats::Bypass;
+use crate::alloc::{Cache, FreeRequest, Freed, Request, StreamKey};
+
+/// The cache under candle's CUDA backend.
+pub type CudaCache = Cache<CudaDriver>;
+
+type Stream = *mut std::ffi::c_void;
+type Handle = *mut std::ffi::c_void;
+
+/// The cache that serves the hooks; null for pass-through.
+static CACHE: AtomicPtr<CudaCache> = AtomicPtr::new(ptr::null_mut());
+/// What the hooks do while there is none: one of [`Unserved`].
+static UNSERVED: AtomicU8 = AtomicU8::new(Unserved::NotInstalled as u8);
+
+/// Why no cache serves the hooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Unserved {
+    /// Nothing was installed yet.
+    NotInstalled = 0,
+    /// The kill switch.
+    Killed = 1,
+}
+
+/// The cache that serves the hooks.
+#[inline]
+pub(super) fn cache() -> Option<&'static CudaCache> {
+    // SAFETY: the pointer is null or was published from a leaked box.
+    unsafe { CACHE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes a cache serve the hooks from now on.
+pub(super) fn publish(cache: &'static CudaCache) {
+    CACHE.store(ptr::from_ref(cache).cast_mut(), Ordering::Release);
+}
+
+/// Back to pass-through. The caller sees to it that the cache holds nothing.
+pub(super) fn withdraw() {
+    CACHE.store(ptr::null_mut(), Ordering::Release);
+}
+
+pub(super) fn set_unserved(why: Unserved) {
+    UNSERVED.store(why as u8, Ordering::Release);
+}
+
+/// Calls that were handed on while no cache served them.
+#[derive(Debug)]
+pub(super) struct PassedThrough {
+    not_installed: AtomicU64,
+    killed: AtomicU64,
+    frees: AtomicU64,
+    driver_ns: AtomicU64,
+}
+
+/// One reading of [`PassedThrough`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Passed {
+    pub(super) not_installed: u64,
+    pub(super) killed: u64,
+    pub(super) frees: u64,
+    pub(super) driver_ns: u64,
+}
+
+pub(super) static PASSED: PassedThrough = PassedThrough {
+    not_installed: AtomicU64::new(0),
+    killed: AtomicU64::new(0),
+    frees: AtomicU64::new(0),
+    driver_ns: AtomicU64::new(0),
+};
+
+impl PassedThrough {
+    pub(super) fn read(&self) -> Passed {
+        Passed {
+            not_installed: self.not_installed.load(Ordering::Relaxed),
+            killed: self.killed.load(Ordering::Relaxed),
+            frees: self.frees.load(Ordering::Relaxed),
+            driver_ns: self.driver_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Hands an allocation on. With the kill switch its time is taken, because a comparison asks
+    /// what the calls cost that the cache saves.
+    fn alloc(&self, call: impl FnOnce() -> Result<u64, c_int>) -> Result<u64, c_int> {
+        if UNSERVED.load(Ordering::Relaxed) == Unserved::Killed as u8 {
+            self.killed.fetch_add(1, Ordering::Relaxed);
+            self.timed(call)
+        } else {
+            self.not_installed.fetch_add(1, Ordering::Relaxed);
+            call()
+        }
+    }
+
+    fn free(&self, call: impl FnOnce() -> c_int) -> c_int {
+        self.frees.fetch_add(1, Ordering::Relaxed);
+        if UNSERVED.load(Ordering::Relaxed) == Unserved::Killed as u8 {
+            self.timed(call)
+        } else {
+            call()
+        }
+    }
+
+    fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = call();
+        let took_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.driver_ns.fetch_add(took_ns, Ordering::Relaxed);
+        result
+    }
+}
+
+/// The driver's own functions of the hooked names.
+pub(super) mod real {
+    use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
+    use std::mem::transmute;
+    use std::ptr;
+
+    use super::super::driver::SUCCESS;
+    use super::super::symbols::{Library, Slot};
+    use super::{Handle, Stream};
+
+    macro_rules! slots {
+        ($($slot:ident = $name:literal;)*) => {
+            $(static $slot: Slot = Slot::new($name, Library::Driver);)*
+
+            /// The first of the hooked functions that the driver does not have.
+            pub(in super::super) fn find_missing() -> Option<&'static str> {
+                [$(($name, &$slot)),*]
+                    .into_iter()
+                    .find(|(_, slot)| !slot.is_found())
+                    .and_then(|(name, _): (&CStr, _)| name.to_str().ok())
+            }
+        };
+    }
+
+    slots! {
+        ALLOC_ASYNC = c"cuMemAllocAsync";
+        ALLOC = c"cuMemAlloc_v2";
+        FREE_ASYNC = c"cuMemFreeAsync";
+        FREE = c"cuMemFree_v2";
+        STREAM_DESTROY = c"cuStreamDestroy_v2";
+        PRIMARY_RETAIN = c"cuDevicePrimaryCtxRetain";
+        PRIMARY_RELEASE = c"cuDevicePrimaryCtxRelease_v2";
+        CONTEXT_DESTROY = c"cuCtxDestroy_v2";
+        POOL_DESTROY = c"cuMemPoolDestroy";
+        BEGIN_CAPTURE = c"cuStreamBeginCapture_v2";
+        END_CAPTURE = c"cuStreamEndCapture";
+        INSTANTIATE = c"cuGraphInstantiateWithFlags";
+        EXECUTABLE_DESTROY = c"cuGraphExecDestroy";
+        GRAPH_DESTROY = c"cuGraphDestroy";
+        ERROR_NAME = c"cuGetErrorName";
+    }
+
+    /// Calls the function of a slot with its type in C.
+    macro_rules! call {
+        ($slot:ident($($arg:expr => $type:ty),*)) => {{
+            // SAFETY: the slot holds the driver's function of its name, whose arguments these are,
+            // or a stand-in for it that reads none and returns an error code.
+            let function = unsafe {
+                transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($type),*) -> c_int>(
+                    $slot.target(),
+                )
+            };
+            // SAFETY: the caller vouches for the arguments, see each function.
+            unsafe { function($($arg),*) }
+        }};
+    }
+
+    fn handle(raw: usize) -> Handle {
+        ptr::with_exposed_provenance_mut(raw)
+    }
+
+    /// The address of `bytes` new bytes, in the order of a stream.
+    pub(in super::super) fn alloc_async(bytes: usize, stream: usize) -> Result<u64, c_int> {
+        let mut address = 0_u64;
+        let code = call!(ALLOC_ASYNC(
+            &raw mut address => *mut u64, bytes => usize, handle(stream) => Stream
+        ));
+        if code == SUCCESS { Ok(address) } else { Err(code) }
+    }
+
+    /// The address of `bytes` new bytes in the current context.
+    pub(in super::super) fn alloc(bytes: usize) -> Result<u64, c_int> {
+        let mut address = 0_u64;
+        let code = call!(ALLOC(&raw mut address => *mut u64, bytes => usize));
+        if code == SUCCESS { Ok(address) } else { Err(code) }
+    }
+
+    /// # Safety
+    /// Nobody uses the block after what the stream does now.
+    pub(in super::super) unsafe fn free_async(address: u64, stream: usize) -> c_int {
+        call!(FREE_ASYNC(address => u64, handle(stream) => Stream))
+    }
+
+    /// # Safety
+    /// Nobody uses the block after what the device does now.
+    pub(in super::super) unsafe fn free(address: u64) -> c_int {
+        call!(FREE(address => u64))
+    }
+
+    /// # Safety
+    /// Nobody uses the stream any more.
+    pub(in super::super) unsafe fn stream_destroy(stream: usize) -> c_int {
+        call!(STREAM_DESTROY(handle(stream) => Stream))
+    }
+
+    /// # Safety
+    /// The place is valid.
+    pub(in super::super) unsafe fn primary_retain(context: *mut Handle, device: c_int) -> c_int {
+        call!(PRIMARY_RETAIN(context => *mut Handle, device => c_int))
+    }
+
+    /// # Safety
+    /// As for the driver's function.
+    pub(in super::super) unsafe fn primary_release(device: c_int) -> c_int {
+        call!(PRIMARY_RELEASE(device => c_int))
+    }
+
+    /// # Safety
+    /// As for the driver's function.
+    pub(in super::super) unsafe fn context_destroy(context: Handle) -> c_int {
+        call!(CONTEXT_DESTROY(context => Handle))
+    }
+
+    /// # Safety
+    /// As for the driver's function.
+    pub(in super::super) unsafe fn pool_destroy(pool: Handle) -> c_int {
+        call!(POOL_DESTROY(pool => Handle))
+    }
+
+    /// # Safety
+    /// As for the driver's function.
+    pub(in super::super) unsafe fn begin_capture(stream: Stream, mode: c_uint) -> c_int {
+        call!(BEGIN_CAPTURE(stream => Stream, mode => c_uint))
+    }
+
+    /// # Safety
+    /// The place is valid.
+    pub(in super::super) unsafe fn end_capture(stream: Stream, graph: *mut Handle) -> c_int {
+        call!(END_CAPTURE(stream => Stream, graph => *mut Handle))
+    }
+
+    /// # Safety
+    /// The place is valid.
+    pub(in super::super) unsafe fn instantiate(
+        executable: *mut Handle,
+        graph: Handle,
+        flags: c_ulonglong,
+    ) -> c_int {
+        call!(INSTANTIATE(
+            executable => *mut Handle, graph => Handle, flags => c_ulonglong
+        ))
+    }
+
+    /// # Safety
+    /// Nobody uses the executable graph any more.
+    pub(in super::super) unsafe fn executable_destroy(executable: Handle) -> c_int {
+        call!(EXECUTABLE_DESTROY(executable => Handle))
+    }
+
+    /// # Safety
+    /// Nobody uses the graph any more.
+    pub(in super::super) unsafe fn graph_destroy(graph: Handle) -> c_int {
+        call!(GRAPH_DESTROY(graph => Handle))
+    }
+
+    /// The driver's name for a code.
+    pub(in super::super) fn error_name(code: c_int) -> Option<String> {
+        let mut text: *const c_char = ptr::null();
+        let known = call!(ERROR_NAME(code => c_int, &raw mut text => *mut *const c_char));
+        if known != SUCCESS || text.is_null() {
+            return None;
+        }
+        // SAFETY: the driver's names are static C strings.
+        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+}
+
+/// Serves an allocation from the cache, and writes the address.
+///
+/// # Safety
+/// The place is valid.
+#[inline]
+unsafe fn serve(cache: &CudaCache, address: *mut u64, bytes: usize, stream: StreamKey) -> c_int {
+    let request = Request { bytes: bytes as u64, align: 1, fill: Fill::Any, stream };
+    match cache.alloc(request) {
+        Ok(allocation) => {
+            // SAFETY: the caller's place is valid.
+            unsafe { address.write(allocation.address.0) };
+            SUCCESS
+        }
+        Err(error) => refuse(error),
+    }
+}
+
+/// The code for an error; the error itself is kept for whoever asks.
+#[cold]
+fn refuse(error: AllocError) -> c_int {
+    let code = match &error {
+        AllocError::Driver { source: DriverError::Failed { code, .. }, .. } if *code > 0 => {
+            c_int::try_from(*code).unwrap_or(CLOSED)
+        }
+        AllocError::Driver { .. } => CLOSED,
+        AllocError::RequestTooLarge { .. }
+        | AllocError::OutOfMemory { .. }
+        | AllocError::CapExceeded { .. } => OUT_OF_MEMORY,
+    };
+    failure::remember(error);
+    code
+}
+
+/// `CUDA_ERROR_DEINITIALIZED`: the cache is shut down, or this is a forked child.
+const CLOSED: c_int = 4;
+/// `CUDA_ERROR_INVALID_VALUE`: what the driver says to a double free.
+const INVALID_VALUE: c_int = 1;
+/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`.
+const CAPTURE_INVALIDATED: c_int = 901;
+
+/// Gives a block back to the cache.
+///
+/// # Safety
+/// Nobody uses the block after what the stream does now.
+#[inline]
+unsafe fn give_back(cache: &CudaCache, address: u64, stream: StreamKey) -> c_int {
+    let free = FreeRequest { address: Address(address), stream, bytes: 0, align: 0 };
+    // SAFETY: the caller gives the same guarantees.
+    match unsafe { cache.free(free) } {
+        Freed::Own | Freed::Ignored | Freed::Empty => SUCCESS,
+        // The driver's own answer.
+        Freed::Foreign => take_last_free(),
+        Freed::Double => INVALID_VALUE,
+    }
+}
+
+/// Writes the address of an allocation that was handed on.
+///
+/// # Safety
+/// The place is valid.
+unsafe fn hand_over(address: *mut u64, result: Result<u64, c_int>) -> c_int {
+    match result {
+        Ok(found) => {
+            // SAFETY: the caller's place is valid.
+            unsafe { address.write(found) };
+            SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: Stream) -> c_int {
+    let raw = stream.addr();
+    let Some(cache) = cache() else {
+        let result = PASSED.alloc(|| real::alloc_async(bytes, raw));
+        // SAFETY: the caller's place is valid.
+        return unsafe { hand_over(address, result) };
+    };
+    match streams::cacheable(cache, raw) {
+        // SAFETY: the caller's place is valid.
+        Some(key) => unsafe { serve(cache, address, bytes, key) },
+        None => {
+            cache.count_bypass(Bypass::Stream);
+            // SAFETY: the caller's place is valid.
+            unsafe { hand_over(address, real::alloc_async(bytes, raw)) }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
+    let Some(cache) = cache() else {
+        let result = PASSED.alloc(|| real::alloc(bytes));
+        // SAFETY: the caller's place is valid.
+        return unsafe { hand_over(address, result) };
+    };
+    match contexts::current() {
+        Some(context) => {
+            let key = streams::key_of(cache, context, NO_STREAM);
+            // SAFETY: the caller's place is valid.
+            unsafe { serve(cache, address, bytes, key) }
+        }
+        // The driver says what is wrong without a context.
+        // SAFETY: the caller's place is valid.
+        None => unsafe { hand_over(address, real::alloc(bytes)) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemFreeAsync(address: u64, stream: Stream) -> c_int {
+    let raw = stream.addr();
+    let Some(cache) = cache() else {
+        // SAFETY: the caller gives the same guarantees.
+        return PASSED.free(|| unsafe { real::free_async(address, raw) });
+    };
+    match streams::any(cache, raw) {
+        // SAFETY: the caller gives the same guarantees.
+        Some(key) => unsafe { give_back(cache, address, key) },
+        // The driver says what is wrong with the stream.
+        // SAFETY: as above.
+        None => unsafe { real::free_async(address, raw) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemFree_v2(address: u64) -> c_int {
+    let Some(cache) = cache() else {
+        // SAFETY: the caller gives the same guarantees.
+        return PASSED.free(|| unsafe { real::free(address) });
+    };
+    let own = cache.lookup(Address(address));
+    let context = match own {
+        // The driver waits for the device before it frees, and callers rely on that: what is kept
+        // here may be handed out at once, to any stream.
+        Some(_) if !capture::is_open() => contexts::current().inspect(|_| {
+            // SAFETY: a context is current.
+            unsafe { cudarc::driver::sys::cuCtxSynchronize() };
+        }),
+        _ => contexts::current(),
+    };
+    let key = match own {
+        Some(block) => block.stream,
+        None => match context {
+            Some(context) => streams::key_of(cache, context, NO_STREAM),
+            // SAFETY: the caller gives the same guarantees.
+            None => return unsafe { real::free(address) },
+        },
+    };
+    // SAFETY: the caller gives the same guarantees.
+    unsafe { give_back(cache, address, key) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamDestroy_v2(stream: Stream) -> c_int {
+    if let Some(cache) = cache() {
+        streams::end(cache, stream.addr());
+    }
+    // SAFETY: the caller gives the same guarantees.
+    unsafe { real::stream_destroy(stream.expose_provenance()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> c_int {
+    // SAFETY: the caller's place is valid.
+    let code = unsafe { real::primary_retain(context, device) };
+    if code == SUCCESS {
+        // SAFETY: the driver has just written the handle.
+        contexts::note_retained(device, unsafe { context.read() }.expose_provenance());
+    }
+    code
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> c_int {
+    if let Some(context) = contexts::note_released(device) {
+        end_context(context);
+    }
+    // SAFETY: the caller gives the same guarantees.
+    unsafe { real::primary_release(device) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxDestroy_v2(context: Handle) -> c_int {
+    if !context.is_null() {
+        end_context(contexts::number_of(context.expose_provenance()));
+    }
+    // SAFETY: the caller gives the same guarantees.
+    unsafe { real::context_destroy(context) }
+}
+
+/// Gives back what belongs to a context while it is still there.
+fn end_context(context: u32) {
+    if let Some(cache) = cache() {
+        cache.destroy_device(context);
+        streams::forget_all();
+    }
+    contexts::end(context);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemPoolDestroy(pool: Handle) -> c_int {
+    // A block of the pool must not be freed after the pool is gone. Which of the blocks are this
+    // pool's is not known: idle ones are given back now, handed-out ones when their time comes.
+    if let Some(cache) = cache() {
+        cache.flush();
+        cache.keep_no_live_block();
+    }
+    // SAFETY: the caller gives the same guarantees.
+    unsafe { real::pool_destroy(pool) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Stream, mode: c_uint) -> c_int {
+    let opened = cache().is_some_and(|cache| capture::open(cache, stream.addr()));
+    // SAFETY: the caller gives the same guarantees.
+    let code = unsafe { real::begin_capture(stream, mode) };
+    if opened && code != SUCCESS {
+        capture::give_up();
+    }
+    code
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamEndCapture(stream: Stream, graph: *mut Handle) -> c_int {
+    // SAFETY: the caller's place is valid.
+    let code = unsafe { real::end_capture(stream, graph) };
+    if !capture::is_of(stream.addr()) {
+        return code;
+    }
+    // SAFETY: the driver has written the handle where it returned success.
+    let made = if code == SUCCESS { unsafe { graph.read() } } else { ptr::null_mut() };
+    if made.is_null() {
+        capture::give_up();
+        return code;
+    }
+    if capture::close(made.expose_provenance()).is_ok() {
+        return code;
+    }
+    // The graph would use memory that nothing keeps: it must not be launched.
+    // SAFETY: the graph was just made and nobody else has it; the place is valid.
+    unsafe {
+        real::graph_destroy(made);
+        graph.write(ptr::null_mut());
+    }
+    CAPTURE_INVALIDATED
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGraphInstantiateWithFlags(
+    executable: *mut Handle,
+    graph: Handle,
+    flags: c_ulonglong,
+) -> c_int {
+    // SAFETY: the caller's place is valid.
+    let code = unsafe { real::instantiate(executable, graph, flags) };
+    if code == SUCCESS {
+        // SAFETY: the driver has just written the handle.
+        let made = unsafe { executable.read() };
+        GRAPHS.note_executable(graph.addr(), made.addr());
+    }
+    code
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGraphExecDestroy(executable: Handle) -> c_int {
+    // SAFETY: the caller gives the same guarantees.
+    let code = unsafe { real::executable_destroy(executable) };
+    GRAPHS.end_executable(executable.addr());
+    code
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGraphDestroy(graph: Handle) -> c_int {
+    // SAFETY: the caller gives the same guarantees.
+    let code = unsafe { real::graph_destroy(graph) };
+    GRAPHS.end_graph(graph.addr());
+    code
+}

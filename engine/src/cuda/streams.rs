@@ -1,0 +1,72 @@
+//! From the driver's stream handles to the cache's keys.
+//!
+//! A thread remembers the last stream that it used, so that a hook in steady state neither asks the
+//! driver nor takes a lock to know its stream. What is remembered ends with any stream or context.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::contexts;
+use super::driver::CudaDriver;
+use crate::alloc::driver::DriverStream;
+use crate::alloc::{Cache, StreamKey};
+
+/// Rises when a stream or a context ends: handles may mean something else from then on.
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// Handle, epoch and key of the stream that this thread used last; epoch 0 is none.
+    static LAST: Cell<(usize, u64, StreamKey)> = const { Cell::new((0, 0, StreamKey::HOST)) };
+}
+
+/// Whether a handle is that of the null stream, the legacy stream or the per-thread stream. Which
+/// stream they name depends on the caller, so nothing is kept for them.
+fn is_special(raw: usize) -> bool {
+    raw <= 2
+}
+
+/// The key of a stream that the cache may keep blocks for; `None` for a special handle and for what
+/// the driver does not know.
+#[inline]
+pub(super) fn cacheable(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
+    let (last, epoch, key) = LAST.get();
+    if last == raw && epoch == EPOCH.load(Ordering::Acquire) {
+        return Some(key);
+    }
+    if is_special(raw) { None } else { look_up(cache, raw) }
+}
+
+/// The key of any stream, of a special one too: a free may be ordered on it.
+#[inline]
+pub(super) fn any(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
+    cacheable(cache, raw).or_else(|| {
+        let context = if is_special(raw) { contexts::current() } else { None };
+        context.map(|context| key_of(cache, context, raw as u64))
+    })
+}
+
+#[cold]
+fn look_up(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
+    let epoch = EPOCH.load(Ordering::Acquire);
+    let key = key_of(cache, contexts::of_stream(raw)?, raw as u64);
+    LAST.set((raw, epoch, key));
+    Some(key)
+}
+
+/// The key of a stream of a context.
+pub(super) fn key_of(cache: &Cache<CudaDriver>, context: u32, raw: u64) -> StreamKey {
+    cache.register_stream(DriverStream { device: context, raw })
+}
+
+/// The stream is about to be destroyed: what is idle on it is given back.
+pub(super) fn end(cache: &Cache<CudaDriver>, raw: usize) {
+    if let Some(key) = cacheable(cache, raw) {
+        cache.destroy_stream(key);
+        forget_all();
+    }
+}
+
+/// Handles may mean something else from now on.
+pub(super) fn forget_all() {
+    EPOCH.fetch_add(1, Ordering::AcqRel);
+}
