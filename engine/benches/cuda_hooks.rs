@@ -120,7 +120,9 @@ type Free = unsafe extern "C" fn(u64, sys::CUstream) -> c_int;
 fn direct_functions() -> (Alloc, Free) {
     let find = |name: &CStr| {
         // SAFETY: the names are C strings, and the library is loaded since the device was opened.
-        unsafe { libc::dlsym(libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW), name.as_ptr()) }
+        unsafe {
+            libc::dlsym(libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW), name.as_ptr())
+        }
     };
     // SAFETY: the functions have these types.
     unsafe {
