@@ -4,6 +4,8 @@ use clap::{Parser, Subcommand};
 
 pub(crate) mod ab;
 pub(crate) mod ci;
+pub(crate) mod cuda_check;
+pub(crate) mod cuda_setup;
 pub(crate) mod model;
 pub(crate) mod oom_record;
 pub(crate) mod prereg;
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Ab(Box<ab::Args>),
     /// Run every check and test of the project.
     Ci(ci::Args),
+    CudaCheck(cuda_check::Args),
+    CudaSetup(cuda_setup::Args),
     Model(model::Args),
     OomRecord(oom_record::Args),
     Prereg(prereg::Args),

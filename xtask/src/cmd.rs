@@ -2,6 +2,8 @@
 
 pub(crate) mod ab;
 pub(crate) mod ci;
+pub(crate) mod cuda_check;
+pub(crate) mod cuda_setup;
 pub(crate) mod model;
 pub(crate) mod oom_record;
 pub(crate) mod prereg;

@@ -6,6 +6,8 @@
 pub(crate) mod cell;
 pub(crate) mod checkout;
 pub(crate) mod clock;
+pub(crate) mod cuda_files;
+pub(crate) mod cuda_python;
 pub(crate) mod env;
 pub(crate) mod family_repo;
 pub(crate) mod files;

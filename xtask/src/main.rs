@@ -16,6 +16,7 @@ mod cli;
 mod cmd;
 mod config;
 mod csv_row;
+mod cuda_toolkit;
 mod diagnostic;
 mod edge;
 mod eta;
@@ -65,6 +66,8 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
     match command {
         cli::Command::Ab(args) => cmd::ab::run(&root, &args),
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
+        cli::Command::CudaCheck(args) => cmd::cuda_check::run(&root, &args),
+        cli::Command::CudaSetup(args) => cmd::cuda_setup::run(&root, &args),
         cli::Command::Model(args) => cmd::model::run(&root, &args),
         cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),
         cli::Command::Prereg(args) => cmd::prereg::run(&root, &args),

@@ -43,6 +43,12 @@ const STEPS: &[Step] = &[
         cargo_args: &["test", "--locked", "--workspace", "--no-fail-fast"],
         env: &[],
     },
+    // After `test`: the two share every dependency but candle, which is built again for the feature.
+    Step {
+        name: "cuda-check",
+        cargo_args: &["run", "--quiet", "--locked", "--package", "xtask", "--", "cuda-check"],
+        env: &[],
+    },
     Step {
         name: "scenarios",
         cargo_args: &["run", "--quiet", "--locked", "--package", "xtask", "--", "scenarios"],
@@ -132,7 +138,9 @@ mod tests {
     fn an_unknown_step_is_named_with_the_known_ones() {
         let error = plan_steps(&["tests".to_owned()]).unwrap_err().to_string();
         assert!(
-            error.starts_with("no step `tests`; the steps are verify-lock, fmt, clippy, test"),
+            error.starts_with(
+                "no step `tests`; the steps are verify-lock, fmt, clippy, test, cuda-check"
+            ),
             "{error}"
         );
     }

