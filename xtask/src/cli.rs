@@ -6,6 +6,7 @@ pub(crate) mod ab;
 pub(crate) mod ci;
 pub(crate) mod cuda_check;
 pub(crate) mod cuda_setup;
+pub(crate) mod gpu_check;
 pub(crate) mod model;
 pub(crate) mod oom_record;
 pub(crate) mod prereg;
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Ci(ci::Args),
     CudaCheck(cuda_check::Args),
     CudaSetup(cuda_setup::Args),
+    GpuCheck(gpu_check::Args),
     Model(model::Args),
     OomRecord(oom_record::Args),
     Prereg(prereg::Args),

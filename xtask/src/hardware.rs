@@ -101,7 +101,7 @@ fn tidy_chip_name(name: &str) -> String {
 }
 
 /// A short name of letters and digits, at most 24.
-fn render_slug(chip: &str) -> String {
+pub(crate) fn render_slug(chip: &str) -> String {
     let tidy = tidy_chip_name(chip);
     let is_vendor = |word: &str| {
         ["NVIDIA", "Tesla", "GeForce", "Quadro", "AMD", "Intel", "Apple"]

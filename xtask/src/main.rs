@@ -23,6 +23,7 @@ mod eta;
 mod flag;
 mod gate;
 mod geometry;
+mod gpu_check;
 mod hardware;
 mod journal;
 mod lock;
@@ -68,6 +69,7 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::Ci(args) => cmd::ci::run(&root, &args),
         cli::Command::CudaCheck(args) => cmd::cuda_check::run(&root, &args),
         cli::Command::CudaSetup(args) => cmd::cuda_setup::run(&root, &args),
+        cli::Command::GpuCheck(args) => cmd::gpu_check::run(&root, &args),
         cli::Command::Model(args) => cmd::model::run(&root, &args),
         cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),
         cli::Command::Prereg(args) => cmd::prereg::run(&root, &args),

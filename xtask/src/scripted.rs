@@ -52,6 +52,8 @@ pub(crate) struct ScriptedCell {
     pub(crate) env: BTreeMap<String, String>,
     /// Only the launch with this number, counted from 0 in the launch log.
     pub(crate) launch: Option<u64>,
+    /// Only launches whose report goes to a file with this in its name.
+    pub(crate) report_file: Option<String>,
 
     /// SIGTERM does nothing.
     pub(crate) ignore_sigterm: bool,
@@ -105,6 +107,7 @@ impl Default for ScriptedCell {
             len: None,
             env: BTreeMap::new(),
             launch: None,
+            report_file: None,
             ignore_sigterm: false,
             grandchildren: 0,
             stdout: String::new(),
@@ -170,6 +173,7 @@ impl Script {
             cell.model.as_ref().is_none_or(|model| *model == launch.model)
                 && cell.len.is_none_or(|len| len == launch.len)
                 && cell.launch.is_none_or(|index| index == launch.index)
+                && cell.report_file.as_ref().is_none_or(|part| launch.report_name.contains(part))
                 && cell.env.iter().all(|(name, value)| {
                     launch.env.get(name).map(String::as_str).unwrap_or_default() == value
                 })

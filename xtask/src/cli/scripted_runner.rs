@@ -17,6 +17,15 @@ pub(crate) struct Args {
     /// Tokens to generate.
     #[arg(long, default_value_t = 32)]
     pub(crate) max_tokens: u64,
+    /// Tokens of the discarded pass: nothing is done with them.
+    #[arg(long)]
+    pub(crate) warmup_tokens: Option<u64>,
+    /// The device: nothing is done with it.
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Device memory to leave free: nothing is done with it.
+    #[arg(long)]
+    pub(crate) leave_free_mb: Option<u64>,
     /// Where the cell report goes.
     #[arg(long)]
     pub(crate) report: Option<PathBuf>,

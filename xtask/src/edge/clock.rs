@@ -9,6 +9,24 @@ pub(crate) fn time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (value, start.elapsed())
 }
 
+/// The time since a moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch {
+    start: Instant,
+}
+
+impl Stopwatch {
+    /// Starts now.
+    pub(crate) fn start() -> Stopwatch {
+        Stopwatch { start: Instant::now() }
+    }
+
+    /// How long ago that was.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
 /// Today's date in local time, `YYYY-MM-DD`.
 pub(crate) fn today() -> String {
     chrono::Local::now().format("%Y-%m-%d").to_string()

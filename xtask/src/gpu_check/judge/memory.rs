@@ -1,0 +1,169 @@
+//! Checks of memory: the curve over many tokens, a tight cap, and a device that is full.
+
+use serde_json::{Value, json};
+
+use super::{Judged, Run, check_same_tokens, with_runs};
+use crate::gpu_check::CheckResult;
+use crate::gpu_check::plan::{Leg, Setting};
+use crate::gpu_check::seen::LegNumbers;
+use crate::memory_curve::{curve_from_windows, judge_curves};
+use crate::stats::interval::Bootstrap;
+
+const MIB: f64 = (1_u64 << 20) as f64;
+/// Growth that still counts as flat, in MiB a token; as in comparisons.
+const FLAT_MIB_PER_TOKEN: f64 = 0.05;
+const BOOTSTRAP: Bootstrap = Bootstrap { seed: 1, stream: 0, resamples: 200 };
+
+/// Over many tokens the cache stays under its cap and changes no token.
+///
+/// Whether memory grows is reported for each setting: under a cap that the run does not reach, a
+/// cache may still be filling.
+pub(crate) fn judge_memory(name: &str, runs: &[Run]) -> CheckResult {
+    with_runs(name, runs, |measured| {
+        let figures: serde_json::Map<String, Value> = measured
+            .iter()
+            .map(|(leg, numbers)| (leg.setting.name(), curve_figures(numbers)))
+            .collect();
+        let figures = Value::Object(figures);
+        let Some((_, on)) = measured.iter().find(|(leg, _)| leg.setting == Setting::On) else {
+            return Judged::not_possible("there was no time for a run with the cache on");
+        };
+        if let Err(why) = check_under_cap(on) {
+            return Judged::fail(format!("on: {why}")).with(figures);
+        }
+        if let Err(why) = check_same_tokens(measured) {
+            return Judged::fail(why).with(figures);
+        }
+        let curves: Vec<String> =
+            measured.iter().map(|(leg, numbers)| describe_curve(leg, numbers)).collect();
+        let tokens = on.report.output.token_ids.len();
+        Judged::pass(format!("over {tokens} tokens: {}; same tokens", curves.join(", ")), figures)
+    })
+}
+
+/// A cap that almost nothing fits under is kept, and changes no token.
+///
+/// `other` is a run of the same prompt with the cache on.
+pub(crate) fn judge_cap(
+    name: &str,
+    runs: &[Run],
+    other: Option<(&Leg, &LegNumbers)>,
+) -> CheckResult {
+    with_runs(name, runs, |measured| {
+        let (leg, numbers) = measured[0];
+        let Setting::CapMib(wanted) = leg.setting else {
+            return Judged::fail("the run has no cap");
+        };
+        let cap = numbers.report.settings.allocator.as_ref().and_then(|found| found.cap_bytes);
+        if cap != Some(wanted << 20) {
+            let cap = cap.map_or("no cap".to_owned(), |bytes| format!("a cap of {bytes} bytes"));
+            return Judged::fail(format!("{wanted} MiB were asked for, and {cap} is in force"));
+        }
+        if let Err(why) = check_under_cap(numbers) {
+            return Judged::fail(why);
+        }
+        let Some(other) = other else {
+            return Judged::not_possible("no run without the tight cap to compare the tokens with");
+        };
+        if let Err(why) = check_same_tokens(&[other, (leg, numbers)]) {
+            return Judged::fail(why);
+        }
+        let step = numbers.per_step();
+        let calls = step.map_or(String::new(), |step| {
+            format!("; a step {:.1} allocs + {:.1} frees", step.driver_allocs, step.driver_frees)
+        });
+        let idle = numbers.idle_peak_mib().unwrap_or_default();
+        Judged::pass(
+            format!("at most {idle:.2} MiB idle under a cap of {wanted}{calls}; same tokens"),
+            json!({ "idle_peak_mib": idle, "per_step": step }),
+        )
+    })
+}
+
+/// A full device is survived: the cache gives back, the allocation succeeds, no token changes.
+///
+/// `unbounded` is the same run with the device's memory free.
+pub(crate) fn judge_oom_rescue(
+    name: &str,
+    runs: &[Run],
+    unbounded: Option<(&Leg, &LegNumbers)>,
+) -> CheckResult {
+    with_runs(name, runs, |measured| {
+        let (leg, numbers) = measured[0];
+        let left = leg.leave_free_mib.unwrap_or_default();
+        let counted = numbers.total("oom_retries").zip(numbers.total("oom_rescues"));
+        let Some((retries, rescues)) = counted else {
+            return Judged::fail("the report has no `oom_retries` and `oom_rescues`");
+        };
+        let figures = json!({ "left_free_mib": left, "retries": retries, "rescues": rescues });
+        if retries == 0 {
+            return Judged::not_possible(format!(
+                "memory never ran out, with {left} MiB left free: nothing had to be rescued"
+            ))
+            .with(figures);
+        }
+        if rescues == 0 {
+            return Judged::fail(format!(
+                "{retries} allocations were tried again, none was rescued"
+            ))
+            .with(figures);
+        }
+        let Some(unbounded) = unbounded else {
+            return Judged::not_possible("no run with free memory to compare the tokens with")
+                .with(figures);
+        };
+        if let Err(why) = check_same_tokens(&[unbounded, (leg, numbers)]) {
+            return Judged::fail(why).with(figures);
+        }
+        Judged::pass(
+            format!(
+                "{rescues} of {retries} allocations that found {left} MiB used up were rescued; \
+                 same tokens"
+            ),
+            figures,
+        )
+    })
+}
+
+/// Idle memory never was above the cap.
+fn check_under_cap(numbers: &LegNumbers) -> Result<(), String> {
+    let cap = numbers.report.settings.allocator.as_ref().and_then(|found| found.cap_bytes);
+    let cap = cap.ok_or("no cap is in force")?;
+    let idle =
+        numbers.report.memory.idle_peak_bytes.ok_or("the report has no peak of idle bytes")?;
+    if idle > cap {
+        return Err(format!("{idle} bytes were idle at once, above the cap of {cap}"));
+    }
+    Ok(())
+}
+
+fn curve_figures(numbers: &LegNumbers) -> Value {
+    let memory = &numbers.report.memory;
+    let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / MIB);
+    json!({
+        "curve": judge(numbers),
+        "live_peak_mib": mib(memory.live_peak_bytes),
+        "idle_peak_mib": mib(memory.idle_peak_bytes),
+        "total_peak_mib": mib(memory.total_peak_bytes),
+        "device_used_mib": mib(memory.device_used_bytes),
+        "device_unattributed_mib": mib(memory.device_unattributed_bytes),
+    })
+}
+
+fn judge(numbers: &LegNumbers) -> Option<crate::memory_curve::CurveJudgement> {
+    let curve = curve_from_windows(&numbers.report.memory.windows)?;
+    judge_curves(&[curve], FLAT_MIB_PER_TOKEN, numbers.report.device.total_memory_bytes, BOOTSTRAP)
+}
+
+fn describe_curve(leg: &Leg, numbers: &LegNumbers) -> String {
+    match judge(numbers) {
+        Some(found) => format!(
+            "{} {} ({:+.3} MiB a token, {:.0} MiB at the end)",
+            leg.setting.name(),
+            found.growth.word(),
+            found.slope_mib_per_token,
+            found.held_end_mib
+        ),
+        None => format!("{} without a curve", leg.setting.name()),
+    }
+}

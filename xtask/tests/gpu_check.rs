@@ -1,0 +1,349 @@
+//! `cargo xtask gpu-check` from outside, over the scripted runner: no GPU is involved.
+#![allow(clippy::disallowed_methods)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// What a sound program reports on a card, with the cache on and killed.
+const SOUND: &str = r#"
+[[cell]]
+report_file = "oom-rescue-m-oom-rescue"
+overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, settings = { allocator = { state = "policy", driver = "cuda" } }, allocator = { totals = { requests = 10, hits = 9, misses = 1, oom_retries = 2, oom_rescues = 2 }, decode_steps = [{ driver_allocs = 1 }] } }
+[[cell]]
+env = { ARC_CANDLE_ALLOC_CACHE = "0" }
+step_ms = 2.0
+overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, settings = { allocator = { state = "killed", driver = "cuda" } }, allocator = { totals = { requests = 10, misses = 10 }, decode_steps = [{ driver_allocs = 500, driver_frees = 500, host_ns = 900000 }] } }
+[[cell]]
+env = { ARC_ALLOC_CACHE_MAX_MB = "0" }
+leak_bytes_per_step = 1048576
+overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, memory = { idle_peak_bytes = 671088640 }, settings = { allocator = { state = "policy", driver = "cuda" } }, allocator = { totals = { requests = 10, hits = 9, misses = 1 }, decode_steps = [{ driver_allocs = 1 }] } }
+[[cell]]
+env = { ARC_ALLOC_CACHE_MAX_MB = "1" }
+overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, memory = { idle_peak_bytes = 1000000 }, settings = { allocator = { state = "policy", driver = "cuda", cap_bytes = 1048576 } }, allocator = { totals = { requests = 10, hits = 9, misses = 1 }, decode_steps = [{ driver_allocs = 60, driver_frees = 60 }] } }
+[[cell]]
+step_ms = 1.0
+overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, memory = { idle_peak_bytes = 9000000 }, settings = { allocator = { state = "policy", driver = "cuda", cap_bytes = 1073741824 } }, allocator = { totals = { requests = 10, hits = 9, misses = 1 }, decode_steps = [{ driver_allocs = 1, host_ns = 30000 }] } }
+"#;
+
+/// A workspace with the models `m` and `n`, and a program that plays a script.
+struct Workspace {
+    dir: tempfile::TempDir,
+}
+
+impl Workspace {
+    /// With faults before what a sound program does.
+    fn new(faults: &str) -> Workspace {
+        let workspace = Workspace { dir: tempfile::tempdir().unwrap() };
+        workspace.write("Cargo.toml", "");
+        for model in ["m", "n"] {
+            workspace.write(&format!("bench-configs/models/{model}.toml"), "");
+        }
+        workspace.write("script.toml", &format!("launch_log = \"launches.txt\"\n{faults}{SOUND}"));
+        workspace.write_program(
+            "decode-bench",
+            &format!(
+                "exec '{}' scripted-runner --script script.toml \"$@\"",
+                env!("CARGO_BIN_EXE_xtask")
+            ),
+        );
+        workspace
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn write_program(&self, path: &str, script: &str) {
+        let draft = format!("{path}.draft");
+        self.write(&draft, &format!("#!/bin/sh\n{script}\n"));
+        let draft = self.path(&draft);
+        std::fs::set_permissions(&draft, PermissionsExt::from_mode(0o755)).unwrap();
+        // Copied by a process of its own: were the file open for writing here while another test
+        // starts a child, that child would hold it open too, and running it would fail as busy.
+        let copied = Command::new("/bin/cp").arg("-p").arg(&draft).arg(self.path(path)).status();
+        assert!(copied.unwrap().success());
+        std::fs::remove_file(draft).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        command
+            .args(["gpu-check", "--binary", "decode-bench", "--model", "m"])
+            .args(args)
+            .current_dir(self.dir.path())
+            .env("ARC_CANDLE_ALLOC_CACHE", "0")
+            .env("PATH", self.path("bin"))
+            .env_remove("CARGO_TARGET_DIR");
+        command
+    }
+
+    fn check(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// The only folder that was written.
+    fn folder(&self) -> PathBuf {
+        let folders: Vec<_> = std::fs::read_dir(self.path("benchmarks/ab"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        assert_eq!(folders.len(), 1, "{folders:?}");
+        folders[0].clone()
+    }
+
+    fn result(&self) -> Value {
+        read_json(&self.folder().join("result.json"))
+    }
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Name and verdict of each check.
+fn verdicts(result: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let checks = result["checks"].as_array().unwrap();
+    checks.iter().map(|check| (text(&check["name"]), text(&check["verdict"]))).collect()
+}
+
+fn verdict_of(result: &Value, name: &str) -> (String, String) {
+    let checks = result["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["name"] == name).unwrap();
+    let text = |key: &str| check[key].as_str().unwrap().to_owned();
+    (text("verdict"), text("seen"))
+}
+
+#[test]
+fn a_sound_program_passes_and_everything_is_on_disk() {
+    let workspace = Workspace::new("");
+    let output = workspace.check(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    insta::assert_snapshot!(stdout, @r"
+    CHECK          VERDICT       SEEN
+    start/m        pass          Scripted X1, 8 GiB; allocator `policy` over `cuda`; loaded in 0.0 s
+    decode/m       pass          a step: on 1.0 allocs + 0.0 frees in 0.03 ms, killed 500.0 allocs + 500.0 frees in 0.90 ms; tok/s
+                                 1000.0 on, 500.0 killed (+100.0 %); same tokens in 6 runs
+    memory/m       pass          over 2500 tokens: on flat (+0.000 MiB a token, 64 MiB at the end), unbounded growing (+1.000 MiB a
+                                 token, 2563 MiB at the end), killed flat (+0.000 MiB a token, 64 MiB at the end); same tokens
+    cap/m          pass          at most 0.95 MiB idle under a cap of 1; a step 60.0 allocs + 60.0 frees; same tokens
+    oom-rescue/m   pass          2 of 2 allocations that found 320 MiB used up were rescued; same tokens
+    sanitizer/m    not possible  compute-sanitizer is not installed
+    graph-capture  not possible  decode-bench does not offer graph capture; docs/CUDA.md says what stops it
+    ");
+
+    let folder = workspace.folder();
+    assert!(folder.to_string_lossy().ends_with("-gpu-check-scriptedx1"), "{}", folder.display());
+    let journal = std::fs::read_to_string(folder.join("samples.jsonl")).unwrap();
+    let events: Vec<Value> =
+        journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events[0]["event"], "gpu_check_start");
+    assert_eq!(events.last().unwrap()["event"], "gpu_check_end");
+    let count = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    // One start, three pairs, three curves, the cap and the rescue.
+    assert_eq!((count("leg_launch"), count("leg_end")), (12, 12));
+    assert_eq!(std::fs::read_dir(folder.join("reports")).unwrap().count(), 12);
+    // What the shell had set did not reach the runs that must not have it.
+    let launch = events.iter().find(|event| event["run"] == "02-decode-m-on-1").unwrap();
+    assert!(launch["environment"]["ARC_CANDLE_ALLOC_CACHE"].is_null());
+    let text = std::fs::read_to_string(folder.join("report.md")).unwrap() + &journal;
+    assert!(!text.contains(&*workspace.dir.path().to_string_lossy()), "{text}");
+    let rescue = events.iter().find(|event| event["run"] == "12-oom-rescue-m-oom-rescue").unwrap();
+    let command = rescue["command"].to_string();
+    assert!(command.contains("\"--leave-free-mb\",\"320\""), "{command}");
+}
+
+#[test]
+fn tokens_that_differ_fail() {
+    let killed = SOUND.split("[[cell]]").nth(2).unwrap();
+    let fault = killed.replace(
+        "overlay = {",
+        "report_file = \"killed-1\"\noverlay = { output = { token_ids = [0, 1, 2, 77, 4] },",
+    );
+    let workspace = Workspace::new(&format!("[[cell]]{fault}"));
+    let output = workspace.check(&["--json", "--quick"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (verdict, seen) = verdict_of(&printed, "decode/m");
+    assert_eq!(verdict, "fail");
+    assert!(seen.contains("part at token 3"), "{seen}");
+    // The other checks were made all the same.
+    assert_eq!(verdict_of(&printed, "cap/m").0, "pass");
+    assert_eq!(printed, workspace.result());
+}
+
+#[test]
+fn counters_that_are_missing_fail() {
+    let fault = "[[cell]]\nreport_file = \"decode-m\"\noverlay = { device = { backend = \"cuda\" }, \
+                 settings = { allocator = { state = \"policy\", driver = \"cuda\" } } }\n";
+    let workspace = Workspace::new(fault);
+    assert_eq!(workspace.check(&["--quick"]).status.code(), Some(1));
+    let (verdict, seen) = verdict_of(&workspace.result(), "decode/m");
+    assert_eq!(verdict, "fail");
+    assert!(seen.contains("where `killed` was asked for"), "{seen}");
+    let workspace = Workspace::new(
+        &fault
+            .replace("decode-m", "oom-rescue")
+            .replace("\"cuda\" } } }", "\"cuda\" } }, allocator = { totals = { requests = 0 } } }"),
+    );
+    assert_eq!(workspace.check(&["--quick"]).status.code(), Some(1));
+    let (verdict, seen) = verdict_of(&workspace.result(), "oom-rescue/m");
+    assert_eq!((verdict.as_str(), seen.contains("oom_retries")), ("fail", true), "{seen}");
+}
+
+#[test]
+fn a_run_that_was_killed_or_crashed_fails_its_check_alone() {
+    for (fault, because) in [
+        ("signal = 9\nreport = \"none\"", "SKIP:oom, signal 9"),
+        ("signal = 11\nreport = \"none\"", "FAIL:bench, signal 11"),
+        (
+            "exit = 101\nreport = \"none\"\nstderr = \"thread panicked\"",
+            "exit code 101: thread pan",
+        ),
+        ("report = \"torn\"", "FAIL:no_output"),
+    ] {
+        let workspace =
+            Workspace::new(&format!("[[cell]]\nreport_file = \"cap-1-mib\"\n{fault}\n"));
+        let output = workspace.check(&["--quick"]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let result = workspace.result();
+        let (verdict, seen) = verdict_of(&result, "cap/m");
+        assert_eq!(verdict, "fail");
+        assert!(seen.contains(because), "{seen}");
+        assert_eq!(verdict_of(&result, "oom-rescue/m").0, "pass");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_start_there_leaves_nothing_to_check() {
+    let workspace = Workspace::new(
+        "[[cell]]\nexit = 1\nreport = \"none\"\nstderr = \"error: no CUDA device\"\n",
+    );
+    let output = workspace.check(&["--model", "n"]);
+    assert_eq!(output.status.code(), Some(1));
+    let result = workspace.result();
+    let (verdict, seen) = verdict_of(&result, "start/m");
+    assert_eq!(verdict, "fail");
+    assert!(seen.contains("no CUDA device"), "{seen}");
+    assert!(
+        workspace
+            .folder()
+            .ends_with(format!("{}-gpu-check-unknown", result["date"].as_str().unwrap()))
+    );
+    for (name, verdict) in verdicts(&result) {
+        assert_eq!(verdict == "fail", name.starts_with("start/"), "{name}");
+    }
+}
+
+#[test]
+fn what_no_longer_fits_is_left_out_and_said() {
+    let slow = "[[cell]]\nreport_file = \"decode-m-on-1\"\nsleep_ms = 2500\n\
+                overlay = { device = { backend = \"cuda\", name = \"Scripted X1\" }, settings = { \
+                allocator = { state = \"policy\", driver = \"cuda\" } }, allocator = { \
+                decode_steps = [{ driver_allocs = 1 }] } }\n";
+    let workspace = Workspace::new(slow);
+    let output = workspace.check(&["--budget-s", "4"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let result = workspace.result();
+    let (verdict, seen) = verdict_of(&result, "memory/m");
+    assert_eq!(verdict, "not_possible");
+    assert!(seen.contains("of 4 s are left"), "{seen}");
+    let journal = std::fs::read_to_string(workspace.folder().join("samples.jsonl")).unwrap();
+    assert!(journal.contains("leg_skipped"));
+}
+
+#[test]
+fn a_hang_ends_with_the_budget_and_is_no_failure_of_the_program() {
+    let hang = "[[cell]]\nreport_file = \"decode-m-killed-1\"\nsleep_ms = 60000\n";
+    let workspace = Workspace::new(hang);
+    let output = workspace.check(&["--budget-s", "5"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let (verdict, seen) = verdict_of(&workspace.result(), "decode/m");
+    assert_eq!(verdict, "not_possible", "{seen}");
+}
+
+#[test]
+fn an_interrupted_check_keeps_what_it_has() {
+    let hang = "[[cell]]\nreport_file = \"decode-m-killed-1\"\nsleep_ms = 60000\n";
+    let workspace = Workspace::new(hang);
+    let mut child =
+        workspace.command(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    for _ in 0..2000 {
+        let launches = std::fs::read_to_string(workspace.path("launches.txt")).unwrap_or_default();
+        if launches.lines().count() >= 3 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // SAFETY: a plain system call on a child that is not reaped yet.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let result = workspace.result();
+    assert_eq!(result["interrupted"], true);
+    assert_eq!(verdicts(&result), [("start/m".to_owned(), "pass".to_owned())]);
+    assert_eq!(std::fs::read_dir(workspace.folder().join("reports")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_folder_that_is_there_is_never_written_into() {
+    let workspace = Workspace::new("");
+    workspace.write("out/result.json", "earlier");
+    let output = workspace.check(&["--out", "out", "--quick"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("nothing in it is overwritten"), "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(workspace.path("out/result.json")).unwrap(), "earlier");
+    assert!(!workspace.path("launches.txt").exists(), "nothing was launched");
+    let output = workspace.check(&["--out", "new/out", "--quick"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(workspace.path("new/out/report.md").exists());
+}
+
+#[test]
+fn the_checker_is_asked_where_it_is_installed() {
+    for (exit, summary, code, verdict) in [(0, "0 errors", 0, "pass"), (86, "3 errors", 1, "fail")]
+    {
+        let workspace = Workspace::new("");
+        workspace.write_program(
+            "bin/compute-sanitizer",
+            &format!(
+                "while [ \"$1\" != --model ]; do program=$1; shift; done\n\"$program\" \"$@\" || exit \
+                 1\necho '========= ERROR SUMMARY: {summary}'\nexit {exit}"
+            ),
+        );
+        let output = workspace.check(&["--quick"]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        let (found, seen) = verdict_of(&workspace.result(), "sanitizer/m");
+        assert_eq!((found.as_str(), seen), (verdict, format!("compute-sanitizer: {summary}")));
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_before_anything_is_launched() {
+    let workspace = Workspace::new("");
+    let output = workspace.check(&["--model", "o"]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(stderr(&output), @r"
+    error: model `o`: no geometry, no folder under `models/` and no path is called `o`
+    hint: cargo xtask model list
+    ");
+    std::fs::remove_file(workspace.path("decode-bench")).unwrap();
+    let output = workspace.check(&["--quick"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("hint: build it: cargo xtask cuda-setup"));
+    let output = workspace.check(&["--budget-s", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+}
