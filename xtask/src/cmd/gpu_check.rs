@@ -16,7 +16,7 @@ use crate::gpu_check::judge::{
     Run, decided, judge_cap, judge_decode, judge_memory, judge_oom_rescue, judge_start,
     not_possible,
 };
-use crate::gpu_check::plan::{Check, LEAST_FREE_MIB, LEAST_FREE_STANDIN_MIB, plan_oom_rescue};
+use crate::gpu_check::plan::Check;
 use crate::gpu_check::{
     CheckKind, CheckResult, GpuResult, Leg, LegNumbers, Plan, SCHEMA, Setting, Verdict, is_standin,
     plan_checks, render,
@@ -150,26 +150,25 @@ impl Checks<'_, '_> {
             CheckKind::Memory => judge_memory(name, &self.run_all(check)?),
             CheckKind::Cap => {
                 let runs = self.run_all(check)?;
-                let prompt = check.legs[0].prompt_tokens;
-                judge_cap(
-                    name,
-                    &runs,
-                    self.find_measured(|leg| {
-                        leg.setting == Setting::On
-                            && leg.prompt_tokens == prompt
-                            && leg.model == check.legs[0].model
-                    }),
-                )
+                judge_cap(name, &runs, self.find_free_run(&check.legs[0]))
             }
-            CheckKind::OomRescue => self.make_oom_rescue(check)?,
+            CheckKind::OomRescue => {
+                let runs = self.run_all(check)?;
+                judge_oom_rescue(name, &runs, self.find_free_run(&check.legs[0]))
+            }
             CheckKind::Sanitizer => self.make_sanitizer(check)?,
             CheckKind::GraphCapture => not_possible(name, NO_GRAPHS),
         })
     }
 
-    fn find_measured(&self, wanted: impl Fn(&Leg) -> bool) -> Option<(&Leg, &LegNumbers)> {
-        let found = self.measured.iter().find(|(leg, _)| wanted(leg))?;
-        Some((&found.0, &found.1))
+    /// A run of the same work with the cache on and memory free, to compare tokens with.
+    fn find_free_run(&self, leg: &Leg) -> Option<(&Leg, &LegNumbers)> {
+        let is_free = |other: &Leg| {
+            other.setting == Setting::On
+                && other.leave_free_mib.is_none()
+                && (&other.model, other.prompt_tokens) == (&leg.model, leg.prompt_tokens)
+        };
+        self.measured.iter().find(|(other, _)| is_free(other)).map(|(leg, run)| (leg, run))
     }
 
     /// Makes the runs of a check, as far as the time goes.
@@ -192,23 +191,6 @@ impl Checks<'_, '_> {
             runs.push((leg.clone(), end));
         }
         Ok(runs)
-    }
-
-    fn make_oom_rescue(&mut self, check: &Check) -> anyhow::Result<CheckResult> {
-        let is_unbounded =
-            |leg: &Leg| leg.setting == Setting::Unbounded && leg.leave_free_mib.is_none();
-        let least_free_mib =
-            if is_standin(&self.launcher.card()) { LEAST_FREE_STANDIN_MIB } else { LEAST_FREE_MIB };
-        let planned = match self.find_measured(is_unbounded) {
-            Some((leg, numbers)) => plan_oom_rescue(leg, numbers.idle_peak_mib(), least_free_mib),
-            None => Err("there is no run without a cap to know its memory from".to_owned()),
-        };
-        let leg = match planned {
-            Ok(leg) => leg,
-            Err(why) => return Ok(not_possible(&check.name, &why)),
-        };
-        let runs = self.run_all(&Check { legs: vec![leg], ..check.clone() })?;
-        Ok(judge_oom_rescue(&check.name, &runs, self.find_measured(is_unbounded)))
     }
 
     fn make_sanitizer(&mut self, check: &Check) -> anyhow::Result<CheckResult> {

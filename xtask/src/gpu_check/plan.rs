@@ -53,7 +53,7 @@ pub(crate) struct Leg {
     pub(crate) prompt_tokens: u64,
     /// Tokens to generate.
     pub(crate) max_tokens: u64,
-    /// Device memory that is left free before the measured pass.
+    /// Device memory that is left free beside the cache when decoding begins.
     pub(crate) leave_free_mib: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Check {
     pub(crate) kind: CheckKind,
     /// Its name.
     pub(crate) name: String,
-    /// The runs. Those of [`CheckKind::OomRescue`] depend on what the memory curve showed.
+    /// The runs.
     pub(crate) legs: Vec<Leg>,
 }
 
@@ -131,7 +131,12 @@ const TIGHT_CAP_MIB: u64 = 1;
 pub(crate) fn plan_checks(models: &[String], plan: Plan) -> Vec<Check> {
     let Some((first, others)) = models.split_first() else { return Vec::new() };
     let mut checks = vec![start(first), decode(first, plan)];
-    checks.extend([memory(first, plan), cap(first, plan), oom_rescue(first), sanitizer(first)]);
+    checks.extend([
+        memory(first, plan),
+        cap(first, plan),
+        oom_rescue(first, plan),
+        sanitizer(first),
+    ]);
     for model in others.iter().filter(|_| plan.all_models) {
         let pairs = plan.pairs.min(2);
         checks.extend([start(model), decode(model, Plan { pairs, ..plan })]);
@@ -188,8 +193,16 @@ fn cap(model: &str, plan: Plan) -> Check {
     }
 }
 
-fn oom_rescue(model: &str) -> Check {
-    Check { kind: CheckKind::OomRescue, name: format!("oom-rescue/{model}"), legs: Vec::new() }
+/// The same run as one of the decode check, on a device on which nothing is free beside the cache:
+/// whatever the cache lacks, it must get by giving back what it holds.
+fn oom_rescue(model: &str, plan: Plan) -> Check {
+    let name = "oom-rescue".to_owned();
+    let leg = leg(model, name, Setting::On, plan.prompt_tokens, plan.decode_tokens);
+    Check {
+        kind: CheckKind::OomRescue,
+        name: format!("oom-rescue/{model}"),
+        legs: vec![Leg { leave_free_mib: Some(0), ..leg }],
+    }
 }
 
 fn sanitizer(model: &str) -> Check {
@@ -198,34 +211,6 @@ fn sanitizer(model: &str) -> Check {
         name: format!("sanitizer/{model}"),
         legs: vec![leg(model, "sanitizer".to_owned(), Setting::On, 16, 3)],
     }
-}
-
-/// The least that is left free on a card in the run that fills it: a prefill must fit, and the
-/// driver's pool takes memory in pieces of 32 MiB.
-pub(crate) const LEAST_FREE_MIB: u64 = 64;
-/// The same over the stand-in driver, whose models are small.
-pub(crate) const LEAST_FREE_STANDIN_MIB: u64 = 2;
-
-/// The run that fills the device, out of the unbounded run of the memory curve: the same run again,
-/// with half of the memory free that its cache came to hold, but no less than `least_free_mib`.
-///
-/// # Errors
-/// Why memory cannot be made to run out, in words.
-pub(crate) fn plan_oom_rescue(
-    unbounded: &Leg,
-    idle_peak_mib: Option<f64>,
-    least_free_mib: u64,
-) -> Result<Leg, String> {
-    let Some(growth) = idle_peak_mib else {
-        return Err("the unbounded run does not tell what its cache came to hold".to_owned());
-    };
-    if growth < 2.0 * least_free_mib as f64 {
-        return Err(format!(
-            "the cache without a cap came to hold {growth:.0} MiB, too little to fill a device with"
-        ));
-    }
-    let leave_free = ((growth / 2.0) as u64).max(least_free_mib);
-    Ok(Leg { name: "oom-rescue".to_owned(), leave_free_mib: Some(leave_free), ..unbounded.clone() })
 }
 
 #[cfg(test)]
@@ -264,6 +249,16 @@ mod tests {
     }
 
     #[test]
+    fn the_full_device_meets_a_run_that_is_made_with_a_free_one_too() {
+        let checks = plan_checks(&["m".to_owned()], Plan::FULL);
+        let legs = |kind| &checks.iter().find(|check| check.kind == kind).unwrap().legs;
+        let rescue = legs(CheckKind::OomRescue)[0].clone();
+        assert_eq!(rescue.leave_free_mib, Some(0));
+        let free = Leg { leave_free_mib: None, name: "on-1".to_owned(), ..rescue };
+        assert!(legs(CheckKind::Decode).contains(&free));
+    }
+
+    #[test]
     fn a_setting_says_something_about_every_variable() {
         let value = |setting: Setting, name: &str| {
             setting.env().into_iter().find(|(known, _)| known == name).unwrap().1
@@ -275,19 +270,5 @@ mod tests {
         assert_eq!(value(Setting::Killed, "ARC_CANDLE_ALLOC_CACHE").as_deref(), Some("0"));
         assert_eq!(value(Setting::Unbounded, "ARC_ALLOC_CACHE_MAX_MB").as_deref(), Some("0"));
         assert_eq!(value(Setting::CapMib(1), "ARC_ALLOC_CACHE_MAX_MB").as_deref(), Some("1"));
-    }
-
-    #[test]
-    fn the_device_is_filled_to_half_of_what_the_cache_would_take() {
-        let unbounded = leg("m", "unbounded".to_owned(), Setting::Unbounded, 64, 2500);
-        let plan = |growth| plan_oom_rescue(&unbounded, growth, LEAST_FREE_MIB);
-        let leg = plan(Some(1000.0)).unwrap();
-        assert_eq!((leg.leave_free_mib, leg.max_tokens), (Some(500), 2500));
-        assert_eq!(leg.setting, Setting::Unbounded);
-        assert_eq!(plan(Some(130.0)).unwrap().leave_free_mib, Some(65));
-        assert!(plan(Some(20.0)).unwrap_err().contains("20 MiB"));
-        assert!(plan(None).is_err());
-        let small = plan_oom_rescue(&unbounded, Some(20.0), LEAST_FREE_STANDIN_MIB).unwrap();
-        assert_eq!(small.leave_free_mib, Some(10));
     }
 }

@@ -1,12 +1,13 @@
 //! Checks of memory: the curve over many tokens, a tight cap, and a device that is full.
 
+use cell_report::MemoryWindow;
 use serde_json::{Value, json};
 
 use super::{Judged, Run, check_same_tokens, with_runs};
 use crate::gpu_check::CheckResult;
 use crate::gpu_check::plan::{Leg, Setting};
 use crate::gpu_check::seen::LegNumbers;
-use crate::memory_curve::{curve_from_windows, judge_curves};
+use crate::memory_curve::{CurveJudgement, HeldSource, curve_from_windows, judge_curves};
 use crate::stats::interval::Bootstrap;
 
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -82,11 +83,11 @@ pub(crate) fn judge_cap(
 
 /// A full device is survived: the cache gives back, the allocation succeeds, no token changes.
 ///
-/// `unbounded` is the same run with the device's memory free.
+/// `other` is the same run with the device's memory free.
 pub(crate) fn judge_oom_rescue(
     name: &str,
     runs: &[Run],
-    unbounded: Option<(&Leg, &LegNumbers)>,
+    other: Option<(&Leg, &LegNumbers)>,
 ) -> CheckResult {
     with_runs(name, runs, |measured| {
         let (leg, numbers) = measured[0];
@@ -108,17 +109,17 @@ pub(crate) fn judge_oom_rescue(
             ))
             .with(figures);
         }
-        let Some(unbounded) = unbounded else {
+        let Some(other) = other else {
             return Judged::not_possible("no run with free memory to compare the tokens with")
                 .with(figures);
         };
-        if let Err(why) = check_same_tokens(&[unbounded, (leg, numbers)]) {
+        if let Err(why) = check_same_tokens(&[other, (leg, numbers)]) {
             return Judged::fail(why).with(figures);
         }
         Judged::pass(
             format!(
-                "{rescues} of {retries} allocations that found {left} MiB used up were rescued; \
-                 same tokens"
+                "with {left} MiB left free, {rescues} of {retries} allocations that failed were \
+                 rescued; same tokens"
             ),
             figures,
         )
@@ -141,7 +142,8 @@ fn curve_figures(numbers: &LegNumbers) -> Value {
     let memory = &numbers.report.memory;
     let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / MIB);
     json!({
-        "curve": judge(numbers),
+        "held": judge(numbers, &memory.windows),
+        "device": judge(numbers, &device_windows(numbers)),
         "live_peak_mib": mib(memory.live_peak_bytes),
         "idle_peak_mib": mib(memory.idle_peak_bytes),
         "total_peak_mib": mib(memory.total_peak_bytes),
@@ -150,20 +152,44 @@ fn curve_figures(numbers: &LegNumbers) -> Value {
     })
 }
 
-fn judge(numbers: &LegNumbers) -> Option<crate::memory_curve::CurveJudgement> {
-    let curve = curve_from_windows(&numbers.report.memory.windows)?;
+/// The windows with what the whole device has in use for what the allocator holds: all there is
+/// without a cache, whose allocations nobody adds up.
+fn device_windows(numbers: &LegNumbers) -> Vec<MemoryWindow> {
+    let total = numbers.report.device.total_memory_bytes;
+    let free = |index: usize| {
+        let path = format!("/memory/windows/{index}/device_free_end_bytes");
+        numbers.json.pointer(&path).and_then(Value::as_u64)
+    };
+    let windows = numbers.report.memory.windows.iter().enumerate();
+    windows
+        .map(|(index, window)| MemoryWindow {
+            held_end_bytes: total
+                .zip(free(index))
+                .and_then(|(total, free)| total.checked_sub(free)),
+            ..window.clone()
+        })
+        .collect()
+}
+
+/// The curve of one run. The resident set is the host's and says nothing of a device.
+fn judge(numbers: &LegNumbers, windows: &[MemoryWindow]) -> Option<CurveJudgement> {
+    let curve = curve_from_windows(windows).filter(|curve| curve.source == HeldSource::Held)?;
     judge_curves(&[curve], FLAT_MIB_PER_TOKEN, numbers.report.device.total_memory_bytes, BOOTSTRAP)
 }
 
 fn describe_curve(leg: &Leg, numbers: &LegNumbers) -> String {
-    match judge(numbers) {
-        Some(found) => format!(
-            "{} {} ({:+.3} MiB a token, {:.0} MiB at the end)",
-            leg.setting.name(),
-            found.growth.word(),
-            found.slope_mib_per_token,
-            found.held_end_mib
-        ),
-        None => format!("{} without a curve", leg.setting.name()),
-    }
+    let name = leg.setting.name();
+    let held = judge(numbers, &numbers.report.memory.windows);
+    let device = judge(numbers, &device_windows(numbers));
+    let (found, what) = match (held, device) {
+        (Some(found), _) => (found, "held"),
+        (None, Some(found)) => (found, "of the device in use"),
+        (None, None) => return format!("{name} without a curve"),
+    };
+    format!(
+        "{name} {} ({:+.3} MiB a token, {:.0} MiB {what} at the end)",
+        found.growth.word(),
+        found.slope_mib_per_token,
+        found.held_end_mib
+    )
 }

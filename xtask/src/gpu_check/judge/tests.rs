@@ -185,8 +185,26 @@ fn the_memory_curve_is_held_to_the_cap() {
     ];
     let result = judge_memory("memory/m", &runs);
     assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
-    assert!(result.seen.contains("on flat (+0.000 MiB a token, 9 MiB at the end)"));
+    assert!(result.seen.contains("on flat (+0.000 MiB a token, 9 MiB held at the end)"));
     assert!(result.seen.contains("unbounded growing (+4.000 MiB a token"), "{}", result.seen);
+    // Without a cache nobody adds up; what the device has left tells instead.
+    let killed = run_with("killed", Setting::Killed, |run| {
+        for window in &mut run.report.memory.windows {
+            (window.held_end_bytes, window.rss_end_bytes) = (None, Some(7));
+        }
+    });
+    let told = judge_memory("m", &[run("on", Setting::On), killed.clone()]);
+    assert!(told.seen.contains("killed without a curve"), "{}", told.seen);
+    let (leg, LegEnd::Measured(mut numbers)) = killed else { unreachable!() };
+    numbers.report.device.total_memory_bytes = Some(8 << 30);
+    let free: Vec<Value> = (0..8)
+        .map(|index| json!({"device_free_end_bytes": (7_u64 << 30) - (index << 20)}))
+        .collect();
+    numbers.json = json!({"memory": {"windows": free}});
+    let told = judge_memory("m", &[run("on", Setting::On), (leg, LegEnd::Measured(numbers))]);
+    assert!(
+        told.seen.contains("killed flat (+0.016 MiB a token, 1031 MiB of the device in use at")
+    );
     let over = run_with("on", Setting::On, |run| {
         run.report.memory.idle_peak_bytes = Some((1 << 30) + 1);
     });
@@ -215,16 +233,16 @@ fn a_tight_cap_must_be_in_force_and_kept() {
 
 #[test]
 fn a_rescue_must_have_happened_to_count() {
-    let unbounded = (leg("unbounded", Setting::Unbounded), numbers(Setting::Unbounded));
+    let free = (leg("on-1", Setting::On), numbers(Setting::On));
     let rescued = |retries: u64, rescues: u64| {
-        run_with("oom-rescue", Setting::Unbounded, |run| {
+        run_with("oom-rescue", Setting::On, |run| {
             run.json = json!({"allocator": {"totals": {
                 "oom_retries": retries, "oom_rescues": rescues}}});
         })
     };
-    let judge = |run: Run| judge_oom_rescue("o", &[run], Some((&unbounded.0, &unbounded.1)));
+    let judge = |run: Run| judge_oom_rescue("o", &[run], Some((&free.0, &free.1)));
     assert_eq!(judge(rescued(2, 2)).verdict, Verdict::Pass);
     assert_eq!(judge(rescued(0, 0)).verdict, Verdict::NotPossible);
     fails(&judge(rescued(2, 0)), "none was rescued");
-    fails(&judge(run("oom-rescue", Setting::Unbounded)), "no `oom_retries`");
+    fails(&judge(run("oom-rescue", Setting::On)), "no `oom_retries`");
 }
