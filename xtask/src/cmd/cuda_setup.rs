@@ -105,7 +105,7 @@ fn build(
 fn lay_out(carried: &Path, built: &Path, toolkit: &Toolkit) -> anyhow::Result<()> {
     let libraries = carried.join("lib");
     files::create_folder(&libraries)?;
-    cuda_files::place_file(carried, BINARY, built)?;
+    cuda_files::place_copy(carried, BINARY, built)?;
     for name in plan_carried(toolkit.version) {
         match cuda_files::find_in(&toolkit.library_folders, &name) {
             Some(source) => cuda_files::place_file(&libraries, &name, &source)?,

@@ -30,23 +30,33 @@ pub(crate) fn place_link(folder: &Path, name: &str, target: &Path) -> anyhow::Re
 /// Puts a file into a folder under its own name: by a hard link where that goes, else as a copy. A
 /// file of that name is replaced as a whole.
 pub(crate) fn place_file(folder: &Path, name: &str, source: &Path) -> anyhow::Result<()> {
+    place(folder, name, source, |source, draft| {
+        std::fs::hard_link(source, draft).or_else(|_| std::fs::copy(source, draft).map(drop))
+    })
+}
+
+/// The same as a copy always: for a file that another program may write again in place.
+pub(crate) fn place_copy(folder: &Path, name: &str, source: &Path) -> anyhow::Result<()> {
+    place(folder, name, source, |source, draft| std::fs::copy(source, draft).map(drop))
+}
+
+fn place(
+    folder: &Path,
+    name: &str,
+    source: &Path,
+    make: impl Fn(&Path, &Path) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
     let source =
         source.canonicalize().with_context(|| format!("cannot find `{}`", source.display()))?;
+    let draft = folder.join(format!(".{name}.draft"));
+    remove_if_present(&draft)?;
     let place = || -> std::io::Result<()> {
-        let draft = folder.join(format!(".{name}.draft"));
-        match std::fs::remove_file(&draft) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        if std::fs::hard_link(&source, &draft).is_err() {
-            std::fs::copy(&source, &draft)?;
-        }
-        std::fs::rename(&draft, folder.join(name))?;
-        // Two names of one file: the rename above has done nothing and left both.
-        let _ = std::fs::remove_file(&draft);
-        Ok(())
+        make(&source, &draft)?;
+        std::fs::rename(&draft, folder.join(name))
     };
-    place().with_context(|| format!("cannot put `{name}` into `{}`", folder.display()))
+    place().with_context(|| format!("cannot put `{name}` into `{}`", folder.display()))?;
+    // Two names of one file: the rename has done nothing then and left both.
+    remove_if_present(&draft)
 }
 
 fn remove_if_present(path: &Path) -> anyhow::Result<()> {
@@ -187,11 +197,15 @@ mod tests {
         std::fs::create_dir(&out).unwrap();
         for text in ["one", "one", "two"] {
             std::fs::write(&source, text).unwrap();
-            place_file(&out, "binary", &source).unwrap();
-            place_file(&out, "binary", &source).unwrap();
-            assert_eq!(std::fs::read_to_string(out.join("binary")).unwrap(), text);
+            place_file(&out, "linked", &source).unwrap();
+            place_file(&out, "linked", &source).unwrap();
+            place_copy(&out, "copied", &source).unwrap();
+            assert_eq!(std::fs::read_to_string(out.join("linked")).unwrap(), text);
+            assert_eq!(std::fs::read_to_string(out.join("copied")).unwrap(), text);
         }
-        assert_eq!(files::list_files(&out), [out.join("binary")]);
+        assert_eq!(files::list_files(&out), [out.join("copied"), out.join("linked")]);
+        std::fs::write(&source, "written in place").unwrap();
+        assert_eq!(std::fs::read_to_string(out.join("copied")).unwrap(), "two");
     }
 
     #[test]
