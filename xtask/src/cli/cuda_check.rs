@@ -8,9 +8,9 @@
 /// here has run on host memory: it says nothing about a real device, which `cargo xtask gpu-check`
 /// does.
 ///
-/// It shares the target folder and the profile of `cargo test`, so that only candle is built again.
-/// A machine's own toolkit is not used. Exit codes: 0 all passed; 1 a check or test failed; 2 it
-/// could not run.
+/// It shares the target folder and the profile of `cargo test`, so that little more than candle is
+/// built again. A machine's own toolkit is not used. Exit codes: 0 all passed; 1 a check or test
+/// failed; 2 it could not run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

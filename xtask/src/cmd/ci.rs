@@ -43,7 +43,7 @@ const STEPS: &[Step] = &[
         cargo_args: &["test", "--locked", "--workspace", "--no-fail-fast"],
         env: &[],
     },
-    // After `test`: the two share every dependency but candle, which is built again for the feature.
+    // After `test`: the two share most dependencies; candle is built again for the feature.
     Step {
         name: "cuda-check",
         cargo_args: &["run", "--quiet", "--locked", "--package", "xtask", "--", "cuda-check"],

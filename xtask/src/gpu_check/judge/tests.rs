@@ -219,6 +219,11 @@ fn a_tight_cap_must_be_in_force_and_kept() {
     let other = Some((&on.0, &on.1));
     let result = judge_cap("cap/m", &[run("cap", Setting::CapMib(1))], other);
     assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
+    assert!(result.seen.starts_with("at most 1.00 MiB idle under a cap of 1; a step"));
+    let far = run_with("cap", Setting::CapMib(1), |run| {
+        run.report.memory.idle_peak_bytes = Some(1000);
+    });
+    assert!(judge_cap("c", &[far], other).seen.contains("a cap of 1, which was never near;"));
     let loose = run_with("cap", Setting::CapMib(1), |run| {
         run.report.settings.allocator.as_mut().unwrap().cap_bytes = Some(1 << 30);
     });
