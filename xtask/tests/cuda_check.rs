@@ -84,7 +84,7 @@ fn the_suite_and_clippy_run_over_the_stand_in() {
     insta::assert_snapshot!(workspace.calls(), @r"
     build --quiet --locked --package cuda-standin |      /another/toolkit
     tree --locked --package engine --edges normal,build --prefix none |      /another/toolkit
-    test --locked --package engine --features cuda --test cuda -- capture --nocapture | [ROOT]/cuda-standin/toolkit/nvcc 13000 90 [ROOT]/target/cuda-standin [ROOT]/target/cuda-standin/lib64
+    test --locked --package engine --features cuda --test cuda --test cuda_plain -- capture --nocapture | [ROOT]/cuda-standin/toolkit/nvcc 13000 90 [ROOT]/target/cuda-standin [ROOT]/target/cuda-standin/lib64
     clippy --locked --package engine --features cuda --all-targets -- --deny warnings | [ROOT]/cuda-standin/toolkit/nvcc 13000 90 [ROOT]/target/cuda-standin [ROOT]/target/cuda-standin/lib64
     ");
     let names = workspace.path("target/cuda-standin/lib64");

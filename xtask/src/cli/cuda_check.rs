@@ -17,12 +17,17 @@ Examples:
   cargo xtask cuda-check
   cargo xtask cuda-check --no-clippy -- capture --nocapture
       Only the tests with `capture` in their names, with what they print.
+  cargo xtask cuda-check --bench
+      What a pair of allocation and free costs through the hooks, in a release build.
   cargo xtask cuda-check --env
       What to set to run cargo by hand over the stand-in driver.")]
 pub(crate) struct Args {
     /// Leave out clippy.
     #[arg(long)]
     pub(crate) no_clippy: bool,
+    /// Run the benchmark of the hooks instead of the tests.
+    #[arg(long, conflicts_with_all = ["no_clippy", "env", "test_args"])]
+    pub(crate) bench: bool,
     /// Build the stand-in driver, print the environment for a shell, and run nothing.
     #[arg(long, conflicts_with_all = ["no_clippy", "test_args"])]
     pub(crate) env: bool,

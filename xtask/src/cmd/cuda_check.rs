@@ -40,11 +40,21 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         term::data(&render_env(&changes));
         return Ok(Outcome::Done);
     }
-    forget_other_kernels(&shell, root, &target, &changes)?;
+    let profile = target.join(if args.bench { "release" } else { "debug" });
+    forget_other_kernels(&shell, root, &profile, &changes)?;
+    if args.bench {
+        let bench = "bench --locked --package engine --features cuda --bench cuda_hooks";
+        let cargo_args = words(bench, &[]);
+        apply(cmd!(shell, "cargo {cargo_args...}"), &changes).quiet().run()?;
+        return Ok(Outcome::Done);
+    }
     let test_args = &args.test_args;
     let mut steps: Vec<(&str, Vec<String>)> = vec![(
         "the suite over the stand-in driver",
-        words("test --locked --package engine --features cuda --test cuda --", test_args),
+        words(
+            "test --locked --package engine --features cuda --test cuda --test cuda_plain --",
+            test_args,
+        ),
     )];
     if !args.no_clippy {
         let clippy = "clippy --locked --package engine --features cuda --all-targets -- \
@@ -122,21 +132,24 @@ fn render_env(changes: &Changes) -> String {
 fn forget_other_kernels(
     shell: &Shell,
     root: &Path,
-    target: &Path,
+    profile: &Path,
     changes: &Changes,
 ) -> anyhow::Result<()> {
     let toolkit = root.join(TOOLKIT);
     let sources: Vec<PathBuf> = files::list_files(&toolkit);
     let identity = cuda_files::read_compiler_identity("stand-in", &sources)?;
-    let profile = target.join("debug");
-    if cuda_files::has_other_kernels(&profile, &identity)? {
+    if cuda_files::has_other_kernels(profile, &identity)? {
         term::log("cuda-check: the stand-in for the compiler changed; its output is made anew");
-        apply(cmd!(shell, "cargo clean --quiet --locked --package candle-kernels"), changes)
-            .quiet()
-            .run()
-            .context("cannot remove the kernels of another compiler")?;
+        let release = profile.ends_with("release").then_some("--release");
+        apply(
+            cmd!(shell, "cargo clean --quiet --locked {release...} --package candle-kernels"),
+            changes,
+        )
+        .quiet()
+        .run()
+        .context("cannot remove the kernels of another compiler")?;
     }
-    cuda_files::write_compiler_identity(&profile, &identity)
+    cuda_files::write_compiler_identity(profile, &identity)
 }
 
 /// Checks that the engine without the feature reaches no CUDA crate. Returns what is wrong.
