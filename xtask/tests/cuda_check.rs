@@ -2,19 +2,30 @@
 //! the answers. The suite itself is the engine's.
 #![allow(clippy::disallowed_methods)]
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+#[path = "fixture/folder.rs"]
+mod folder;
+
 use std::process::{Command, Output};
+
+use folder::Folder;
 
 /// A workspace with a cargo that notes what it is asked for.
 struct Workspace {
-    dir: tempfile::TempDir,
+    dir: Folder,
+}
+
+impl std::ops::Deref for Workspace {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.dir
+    }
 }
 
 impl Workspace {
     /// `fails` is a pattern of the shell for calls that are to fail.
     fn new(fails: &str) -> Workspace {
-        let workspace = Workspace { dir: tempfile::tempdir().unwrap() };
+        let workspace = Workspace { dir: Folder::new() };
         workspace.write("Cargo.toml", "");
         workspace.write("bench-configs/models/m.toml", "");
         workspace.write("cuda-standin/toolkit/nvcc", "compiler");
@@ -24,30 +35,14 @@ impl Workspace {
     }
 
     fn write_cargo(&self, fails: &str, tree: &str) {
-        let root = self.dir.path().display();
+        let root = self.dir.root().display();
         let script = format!(
-            "#!/bin/sh\necho \"$* | $NVCC $CUDARC_CUDA_VERSION $CUDA_COMPUTE_CAP \
+            "echo \"$* | $NVCC $CUDARC_CUDA_VERSION $CUDA_COMPUTE_CAP \
              $CUDA_HOME $LD_LIBRARY_PATH $CUDA_PATH\" >> '{root}/calls'\ncase \"$*\" in\nbuild*) \
              /bin/mkdir -p '{root}/target/debug' && : > '{root}/target/debug/libcuda_standin.so' \
-             ;;\ntree*) echo '{tree}' ;;\nesac\ncase \"$*\" in {fails}) exit 101 ;; esac\n"
+             ;;\ntree*) echo '{tree}' ;;\nesac\ncase \"$*\" in {fails}) exit 101 ;; esac"
         );
-        let (draft, cargo) = (self.path("cargo.sh"), self.path("bin/cargo"));
-        std::fs::write(&draft, script).unwrap();
-        std::fs::set_permissions(&draft, PermissionsExt::from_mode(0o755)).unwrap();
-        // Copied by a process of its own: were the file open for writing here while another test
-        // starts a child, that child would hold it open too, and running it would fail as busy.
-        let copied = Command::new("/bin/cp").arg("-p").args([draft, cargo]).status().unwrap();
-        assert!(copied.success());
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.dir.path().join(path)
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        let path = self.path(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        self.dir.write_program("bin/cargo", &script);
     }
 
     fn check(&self, args: &[&str]) -> Output {
@@ -55,7 +50,7 @@ impl Workspace {
         Command::new(env!("CARGO_BIN_EXE_xtask"))
             .arg("cuda-check")
             .args(args)
-            .current_dir(self.dir.path())
+            .current_dir(self.dir.root())
             .env("PATH", self.path("bin"))
             .env("CUDA_PATH", "/another/toolkit")
             .env_remove("CARGO_TARGET_DIR")
@@ -68,7 +63,7 @@ impl Workspace {
     fn calls(&self) -> String {
         let calls = std::fs::read_to_string(self.path("calls")).unwrap_or_default();
         let lines: Vec<&str> = calls.lines().map(str::trim_end).collect();
-        lines.join("\n").replace(&*self.dir.path().to_string_lossy(), "[ROOT]")
+        lines.join("\n").replace(&*self.dir.root().to_string_lossy(), "[ROOT]")
     }
 }
 
@@ -147,7 +142,7 @@ fn the_environment_is_printed_for_a_shell() {
     let output = workspace.check(&["--env"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
-    insta::assert_snapshot!(text.replace(&*workspace.dir.path().to_string_lossy(), "[ROOT]"), @r"
+    insta::assert_snapshot!(text.replace(&*workspace.dir.root().to_string_lossy(), "[ROOT]"), @r"
     export CUDARC_CUDA_VERSION='13000'
     export CUDA_COMPUTE_CAP='90'
     export CUDA_HOME='[ROOT]/target/cuda-standin'

@@ -2,9 +2,12 @@
 //! nothing is compiled.
 #![allow(clippy::disallowed_methods)]
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+#[path = "fixture/folder.rs"]
+mod folder;
+
 use std::process::{Command, Output};
+
+use folder::Folder;
 
 /// What an nvcc of 13.0 says.
 const NVCC_13_0: &str = "echo 'Cuda compilation tools, release 13.0, V13.0.88'";
@@ -21,20 +24,29 @@ const LIBRARIES: &[&str] = &[
 
 /// A workspace whose PATH holds scripts alone.
 struct Workspace {
-    dir: tempfile::TempDir,
+    dir: Folder,
+}
+
+impl std::ops::Deref for Workspace {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.dir
+    }
 }
 
 impl Workspace {
     /// With a C compiler, and a cargo that builds a binary which starts.
     fn new() -> Workspace {
-        let workspace = Workspace { dir: tempfile::tempdir().unwrap() };
+        let workspace = Workspace { dir: Folder::new() };
         workspace.write("Cargo.toml", "");
         workspace.write("bench-configs/models/m.toml", "");
-        let root = workspace.dir.path().display().to_string();
-        workspace.program("bin/cc", "while [ $# -gt 1 ]; do shift; done; echo stub > \"$1\"");
-        workspace.program("bin/g++", "exit 0");
-        workspace.program("built", "[ -z \"$LD_LIBRARY_PATH\" ] && echo 'decode-bench 0.1.0'");
-        workspace.program(
+        let root = workspace.dir.root().display().to_string();
+        workspace.write_program("bin/cc", "while [ $# -gt 1 ]; do shift; done; echo stub > \"$1\"");
+        workspace.write_program("bin/g++", "exit 0");
+        workspace
+            .write_program("built", "[ -z \"$LD_LIBRARY_PATH\" ] && echo 'decode-bench 0.1.0'");
+        workspace.write_program(
             "bin/cargo",
             &format!(
                 "echo \"$* | $CUDA_COMPUTE_CAP $CUDARC_CUDA_VERSION $CUDAFORGE_THREADS $NVCC \
@@ -52,14 +64,14 @@ impl Workspace {
             .iter()
             .map(|name| format!("echo ' 0x1 (NEEDED) Shared library: [{name}]'"))
             .collect();
-        self.program("bin/readelf", &lines.join("\n"));
+        self.write_program("bin/readelf", &lines.join("\n"));
     }
 
     /// A Python whose environments have a pip that does `pip`.
     fn python(&self, pip: &str) {
-        let root = self.dir.path().display();
-        self.program("pip", &format!("echo \"$*\" >> '{root}/pip-calls'\n{pip}"));
-        self.program(
+        let root = self.dir.root().display();
+        self.write_program("pip", &format!("echo \"$*\" >> '{root}/pip-calls'\n{pip}"));
+        self.write_program(
             "bin/python3",
             &format!(
                 "[ \"$1\" = -c ] && exit 0\n/bin/mkdir -p \"$3/bin\"\n/bin/cp -p '{root}/pip' \
@@ -71,7 +83,7 @@ impl Workspace {
     /// What a pip does that installs the wheels.
     fn good_pip(&self) -> String {
         self.toolkit("wheels", NVCC_13_0);
-        let root = self.dir.path().display();
+        let root = self.dir.root().display();
         format!(
             "to='{root}/target/cuda/wheels-13.0/lib/python3.9/site-packages/nvidia'\n/bin/mkdir -p \
              \"$to\"\n/bin/cp -Rp '{root}/wheels' \"$to/cu13\""
@@ -80,43 +92,17 @@ impl Workspace {
 
     /// An installed toolkit.
     fn toolkit(&self, folder: &str, nvcc: &str) {
-        self.program(&format!("{folder}/bin/nvcc"), nvcc);
+        self.write_program(&format!("{folder}/bin/nvcc"), nvcc);
         for name in LIBRARIES {
             self.write(&format!("{folder}/lib64/{name}"), name);
         }
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.dir.path().join(path)
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        let path = self.path(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
-    fn read(&self, path: &str) -> String {
-        std::fs::read_to_string(self.path(path)).unwrap_or_default()
-    }
-
-    fn program(&self, path: &str, script: &str) {
-        let draft = format!("{path}.draft");
-        self.write(&draft, &format!("#!/bin/sh\n{script}\n"));
-        let draft = self.path(&draft);
-        std::fs::set_permissions(&draft, PermissionsExt::from_mode(0o755)).unwrap();
-        // Copied by a process of its own: were the file open for writing here while another test
-        // starts a child, that child would hold it open too, and running it would fail as busy.
-        let copied = Command::new("/bin/cp").arg("-p").arg(&draft).arg(self.path(path)).status();
-        assert!(copied.unwrap().success());
-        std::fs::remove_file(draft).unwrap();
     }
 
     fn setup(&self, args: &[&str], env: &[(&str, &str)]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_xtask"))
             .arg("cuda-setup")
             .args(args)
-            .current_dir(self.dir.path())
+            .current_dir(self.dir.root())
             .env("PATH", self.path("bin"))
             .env_remove("CARGO_TARGET_DIR")
             .env_remove("CUDA_HOME")
@@ -134,8 +120,8 @@ impl Workspace {
             String::from_utf8_lossy(&output.stdout),
             stderr(output)
         );
-        text.replace(&*self.dir.path().canonicalize().unwrap().to_string_lossy(), "[ROOT]")
-            .replace(&*self.dir.path().to_string_lossy(), "[ROOT]")
+        text.replace(&*self.dir.root().canonicalize().unwrap().to_string_lossy(), "[ROOT]")
+            .replace(&*self.dir.root().to_string_lossy(), "[ROOT]")
     }
 
     fn names(&self, folder: &str) -> Vec<String> {
@@ -254,7 +240,7 @@ fn a_machine_without_python_or_venv_is_told_what_to_install() {
       caused by: no Python from 3.8 on: tried python3, python
     hint: install Python (on Debian and Ubuntu: apt install python3 python3-venv), or a CUDA toolkit
     ");
-    workspace.program(
+    workspace.write_program(
         "bin/python3",
         "[ \"$1\" = -c ] && exit 0; echo 'No module named venv' >&2; exit 1",
     );
@@ -297,7 +283,7 @@ fn a_binary_that_needs_cuda_to_start_is_a_failure() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("asks for [\"libcudart.so.13\"] at its start"));
     workspace.needs(&["libc.so.6"]);
-    workspace.program("built", "echo 'cannot open libcuda.so.1' >&2; exit 127");
+    workspace.write_program("built", "echo 'cannot open libcuda.so.1' >&2; exit 127");
     let output = workspace.setup(&[], &env);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("cannot open libcuda.so.1"), "{}", stderr(&output));

@@ -1,11 +1,15 @@
 //! `cargo xtask gpu-check` from outside, over the scripted runner: no GPU is involved.
 #![allow(clippy::disallowed_methods)]
 
-use std::os::unix::fs::PermissionsExt;
+#[path = "fixture/folder.rs"]
+mod folder;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+
+use folder::Folder;
 
 /// What a sound program reports on a card, with the cache on and killed.
 const SOUND: &str = r#"
@@ -30,13 +34,21 @@ overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_byte
 
 /// A workspace with the models `m` and `n`, and a program that plays a script.
 struct Workspace {
-    dir: tempfile::TempDir,
+    dir: Folder,
+}
+
+impl std::ops::Deref for Workspace {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.dir
+    }
 }
 
 impl Workspace {
     /// With faults before what a sound program does.
     fn new(faults: &str) -> Workspace {
-        let workspace = Workspace { dir: tempfile::tempdir().unwrap() };
+        let workspace = Workspace { dir: Folder::new() };
         workspace.write("Cargo.toml", "");
         for model in ["m", "n"] {
             workspace.write(&format!("bench-configs/models/{model}.toml"), "");
@@ -52,34 +64,12 @@ impl Workspace {
         workspace
     }
 
-    fn path(&self, path: &str) -> PathBuf {
-        self.dir.path().join(path)
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        let path = self.path(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
-    fn write_program(&self, path: &str, script: &str) {
-        let draft = format!("{path}.draft");
-        self.write(&draft, &format!("#!/bin/sh\n{script}\n"));
-        let draft = self.path(&draft);
-        std::fs::set_permissions(&draft, PermissionsExt::from_mode(0o755)).unwrap();
-        // Copied by a process of its own: were the file open for writing here while another test
-        // starts a child, that child would hold it open too, and running it would fail as busy.
-        let copied = Command::new("/bin/cp").arg("-p").arg(&draft).arg(self.path(path)).status();
-        assert!(copied.unwrap().success());
-        std::fs::remove_file(draft).unwrap();
-    }
-
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
         command
             .args(["gpu-check", "--binary", "decode-bench", "--model", "m"])
             .args(args)
-            .current_dir(self.dir.path())
+            .current_dir(self.dir.root())
             .env("ARC_CANDLE_ALLOC_CACHE", "0")
             .env("PATH", self.path("bin"))
             .env_remove("CARGO_TARGET_DIR");
@@ -162,7 +152,7 @@ fn a_sound_program_passes_and_everything_is_on_disk() {
     let launch = events.iter().find(|event| event["run"] == "02-decode-m-on-1").unwrap();
     assert!(launch["environment"]["ARC_CANDLE_ALLOC_CACHE"].is_null());
     let text = std::fs::read_to_string(folder.join("report.md")).unwrap() + &journal;
-    assert!(!text.contains(&*workspace.dir.path().to_string_lossy()), "{text}");
+    assert!(!text.contains(&*workspace.dir.root().to_string_lossy()), "{text}");
     let rescue = events.iter().find(|event| event["run"] == "12-oom-rescue-m-oom-rescue").unwrap();
     let command = rescue["command"].to_string();
     assert!(command.contains("\"--leave-free-mb\",\"0\""), "{command}");

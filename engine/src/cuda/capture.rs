@@ -31,18 +31,28 @@ pub(super) fn is_of(stream: usize) -> bool {
     stream != 0 && OPEN.load(Ordering::Acquire) == stream
 }
 
-/// Opens the cache's window for a stream's capture. Where the cache is off, as for prefill, or
-/// another capture is going on, it stays out of this one: the driver deals with its memory.
-pub(super) fn open(cache: &CudaCache, stream: usize) -> bool {
-    match cache.begin_capture() {
-        Ok(()) => {
-            OPEN.store(stream, Ordering::Release);
-            true
-        }
-        Err(refused) => {
-            *REFUSAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
-            false
-        }
+/// What the cache does about a capture that the program begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// Its window is open.
+    Opened,
+    /// It is off, as for prefill, and stays out: the driver deals with the capture's memory.
+    Outside,
+    /// Its window is open for another stream, and there is only one: a second graph's blocks would be
+    /// pinned to the first, or to none.
+    Busy,
+}
+
+/// Opens the cache's window for a stream's capture.
+pub(super) fn open(cache: &CudaCache, stream: usize) -> Opening {
+    let Err(refused) = cache.begin_capture() else {
+        OPEN.store(stream, Ordering::Release);
+        return Opening::Opened;
+    };
+    *REFUSAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+    match refused {
+        CaptureRefused::AlreadyCapturing => Opening::Busy,
+        _ => Opening::Outside,
     }
 }
 

@@ -9,10 +9,9 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use super::capture::{self, GRAPHS};
+use super::capture::{self, GRAPHS, Opening};
 use super::contexts;
 use super::driver::{CudaDriver, NO_STREAM, OUT_OF_MEMORY, SUCCESS, take_last_free};
 use super::failure;
@@ -20,6 +19,11 @@ use super::streams;
 use crate::alloc::driver::{Address, AllocError, DriverError, Fill};
 use crate::alloc::stats::Bypass;
 use crate::alloc::{Cache, FreeRequest, Freed, Request, StreamKey};
+
+pub(super) use passed::PASSED;
+
+mod passed;
+pub(super) mod real;
 
 /// The cache under candle's CUDA backend.
 pub type CudaCache = Cache<CudaDriver>;
@@ -59,240 +63,15 @@ pub(super) fn withdraw() {
     CACHE.store(ptr::null_mut(), Ordering::Release);
 }
 
+fn unserved() -> Unserved {
+    match UNSERVED.load(Ordering::Relaxed) {
+        killed if killed == Unserved::Killed as u8 => Unserved::Killed,
+        _ => Unserved::NotInstalled,
+    }
+}
+
 pub(super) fn set_unserved(why: Unserved) {
     UNSERVED.store(why as u8, Ordering::Release);
-}
-
-/// Calls that were handed on while no cache served them.
-#[derive(Debug)]
-pub(super) struct PassedThrough {
-    not_installed: AtomicU64,
-    killed: AtomicU64,
-    frees: AtomicU64,
-    driver_ns: AtomicU64,
-}
-
-/// One reading of [`PassedThrough`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Passed {
-    pub(super) not_installed: u64,
-    pub(super) killed: u64,
-    pub(super) frees: u64,
-    pub(super) driver_ns: u64,
-}
-
-pub(super) static PASSED: PassedThrough = PassedThrough {
-    not_installed: AtomicU64::new(0),
-    killed: AtomicU64::new(0),
-    frees: AtomicU64::new(0),
-    driver_ns: AtomicU64::new(0),
-};
-
-impl PassedThrough {
-    pub(super) fn read(&self) -> Passed {
-        Passed {
-            not_installed: self.not_installed.load(Ordering::Relaxed),
-            killed: self.killed.load(Ordering::Relaxed),
-            frees: self.frees.load(Ordering::Relaxed),
-            driver_ns: self.driver_ns.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Hands an allocation on. With the kill switch its time is taken, because a comparison asks
-    /// what the calls cost that the cache saves.
-    fn alloc(&self, call: impl FnOnce() -> Result<u64, c_int>) -> Result<u64, c_int> {
-        if UNSERVED.load(Ordering::Relaxed) == Unserved::Killed as u8 {
-            self.killed.fetch_add(1, Ordering::Relaxed);
-            self.timed(call)
-        } else {
-            self.not_installed.fetch_add(1, Ordering::Relaxed);
-            call()
-        }
-    }
-
-    fn free(&self, call: impl FnOnce() -> c_int) -> c_int {
-        self.frees.fetch_add(1, Ordering::Relaxed);
-        if UNSERVED.load(Ordering::Relaxed) == Unserved::Killed as u8 {
-            self.timed(call)
-        } else {
-            call()
-        }
-    }
-
-    fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
-        let result = call();
-        let took_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.driver_ns.fetch_add(took_ns, Ordering::Relaxed);
-        result
-    }
-}
-
-/// The driver's own functions of the hooked names.
-pub(super) mod real {
-    use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
-    use std::mem::transmute;
-    use std::ptr;
-
-    use super::super::driver::SUCCESS;
-    use super::super::symbols::{Library, Slot};
-    use super::{Handle, Stream};
-
-    macro_rules! slots {
-        ($($slot:ident = $name:literal;)*) => {
-            $(static $slot: Slot = Slot::new($name, Library::Driver);)*
-
-            /// The first of the hooked functions that the driver does not have.
-            pub(in super::super) fn find_missing() -> Option<&'static str> {
-                [$(($name, &$slot)),*]
-                    .into_iter()
-                    .find(|(_, slot)| !slot.is_found())
-                    .and_then(|(name, _): (&CStr, _)| name.to_str().ok())
-            }
-        };
-    }
-
-    slots! {
-        ALLOC_ASYNC = c"cuMemAllocAsync";
-        ALLOC = c"cuMemAlloc_v2";
-        FREE_ASYNC = c"cuMemFreeAsync";
-        FREE = c"cuMemFree_v2";
-        STREAM_DESTROY = c"cuStreamDestroy_v2";
-        PRIMARY_RETAIN = c"cuDevicePrimaryCtxRetain";
-        PRIMARY_RELEASE = c"cuDevicePrimaryCtxRelease_v2";
-        CONTEXT_DESTROY = c"cuCtxDestroy_v2";
-        POOL_DESTROY = c"cuMemPoolDestroy";
-        BEGIN_CAPTURE = c"cuStreamBeginCapture_v2";
-        END_CAPTURE = c"cuStreamEndCapture";
-        INSTANTIATE = c"cuGraphInstantiateWithFlags";
-        EXECUTABLE_DESTROY = c"cuGraphExecDestroy";
-        GRAPH_DESTROY = c"cuGraphDestroy";
-        ERROR_NAME = c"cuGetErrorName";
-    }
-
-    /// Calls the function of a slot with its type in C.
-    macro_rules! call {
-        ($slot:ident($($arg:expr => $type:ty),*)) => {{
-            // SAFETY: the slot holds the driver's function of its name, whose arguments these are,
-            // or a stand-in for it that reads none and returns an error code.
-            let function = unsafe {
-                transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($type),*) -> c_int>(
-                    $slot.target(),
-                )
-            };
-            // SAFETY: the caller vouches for the arguments, see each function.
-            unsafe { function($($arg),*) }
-        }};
-    }
-
-    fn handle(raw: usize) -> Handle {
-        ptr::with_exposed_provenance_mut(raw)
-    }
-
-    /// The address of `bytes` new bytes, in the order of a stream.
-    pub(in super::super) fn alloc_async(bytes: usize, stream: usize) -> Result<u64, c_int> {
-        let mut address = 0_u64;
-        let code = call!(ALLOC_ASYNC(
-            &raw mut address => *mut u64, bytes => usize, handle(stream) => Stream
-        ));
-        if code == SUCCESS { Ok(address) } else { Err(code) }
-    }
-
-    /// The address of `bytes` new bytes in the current context.
-    pub(in super::super) fn alloc(bytes: usize) -> Result<u64, c_int> {
-        let mut address = 0_u64;
-        let code = call!(ALLOC(&raw mut address => *mut u64, bytes => usize));
-        if code == SUCCESS { Ok(address) } else { Err(code) }
-    }
-
-    /// # Safety
-    /// Nobody uses the block after what the stream does now.
-    pub(in super::super) unsafe fn free_async(address: u64, stream: usize) -> c_int {
-        call!(FREE_ASYNC(address => u64, handle(stream) => Stream))
-    }
-
-    /// # Safety
-    /// Nobody uses the block after what the device does now.
-    pub(in super::super) unsafe fn free(address: u64) -> c_int {
-        call!(FREE(address => u64))
-    }
-
-    /// # Safety
-    /// Nobody uses the stream any more.
-    pub(in super::super) unsafe fn stream_destroy(stream: usize) -> c_int {
-        call!(STREAM_DESTROY(handle(stream) => Stream))
-    }
-
-    /// # Safety
-    /// The place is valid.
-    pub(in super::super) unsafe fn primary_retain(context: *mut Handle, device: c_int) -> c_int {
-        call!(PRIMARY_RETAIN(context => *mut Handle, device => c_int))
-    }
-
-    /// # Safety
-    /// As for the driver's function.
-    pub(in super::super) unsafe fn primary_release(device: c_int) -> c_int {
-        call!(PRIMARY_RELEASE(device => c_int))
-    }
-
-    /// # Safety
-    /// As for the driver's function.
-    pub(in super::super) unsafe fn context_destroy(context: Handle) -> c_int {
-        call!(CONTEXT_DESTROY(context => Handle))
-    }
-
-    /// # Safety
-    /// As for the driver's function.
-    pub(in super::super) unsafe fn pool_destroy(pool: Handle) -> c_int {
-        call!(POOL_DESTROY(pool => Handle))
-    }
-
-    /// # Safety
-    /// As for the driver's function.
-    pub(in super::super) unsafe fn begin_capture(stream: Stream, mode: c_uint) -> c_int {
-        call!(BEGIN_CAPTURE(stream => Stream, mode => c_uint))
-    }
-
-    /// # Safety
-    /// The place is valid.
-    pub(in super::super) unsafe fn end_capture(stream: Stream, graph: *mut Handle) -> c_int {
-        call!(END_CAPTURE(stream => Stream, graph => *mut Handle))
-    }
-
-    /// # Safety
-    /// The place is valid.
-    pub(in super::super) unsafe fn instantiate(
-        executable: *mut Handle,
-        graph: Handle,
-        flags: c_ulonglong,
-    ) -> c_int {
-        call!(INSTANTIATE(
-            executable => *mut Handle, graph => Handle, flags => c_ulonglong
-        ))
-    }
-
-    /// # Safety
-    /// Nobody uses the executable graph any more.
-    pub(in super::super) unsafe fn executable_destroy(executable: Handle) -> c_int {
-        call!(EXECUTABLE_DESTROY(executable => Handle))
-    }
-
-    /// # Safety
-    /// Nobody uses the graph any more.
-    pub(in super::super) unsafe fn graph_destroy(graph: Handle) -> c_int {
-        call!(GRAPH_DESTROY(graph => Handle))
-    }
-
-    /// The driver's name for a code.
-    pub(in super::super) fn error_name(code: c_int) -> Option<String> {
-        let mut text: *const c_char = ptr::null();
-        let known = call!(ERROR_NAME(code => c_int, &raw mut text => *mut *const c_char));
-        if known != SUCCESS || text.is_null() {
-            return None;
-        }
-        // SAFETY: the driver's names are static C strings.
-        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-    }
 }
 
 /// Serves an allocation from the cache, and writes the address.
@@ -332,6 +111,8 @@ fn refuse(error: AllocError) -> c_int {
 const CLOSED: c_int = 4;
 /// `CUDA_ERROR_INVALID_VALUE`: what the driver says to a double free.
 const INVALID_VALUE: c_int = 1;
+/// `CUDA_ERROR_ILLEGAL_STATE`: another stream is captured.
+const ILLEGAL_STATE: c_int = 401;
 /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`.
 const CAPTURE_INVALIDATED: c_int = 901;
 
@@ -509,10 +290,13 @@ unsafe extern "C" fn cuMemPoolDestroy(pool: Handle) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Stream, mode: c_uint) -> c_int {
-    let opened = cache().is_some_and(|cache| capture::open(cache, stream.addr()));
+    let opening = cache().map_or(Opening::Outside, |cache| capture::open(cache, stream.addr()));
+    if opening == Opening::Busy {
+        return ILLEGAL_STATE;
+    }
     // SAFETY: the caller gives the same guarantees.
     let code = unsafe { real::begin_capture(stream, mode) };
-    if opened && code != SUCCESS {
+    if opening == Opening::Opened && code != SUCCESS {
         capture::give_up();
     }
     code

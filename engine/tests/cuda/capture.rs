@@ -14,6 +14,8 @@ use engine::cuda::capture::{CaptureError, capture};
 use crate::harness::{Expect, cached, driver, driver_calls, installed, killed, scenario, settle};
 use crate::ops::{Step, values};
 
+const THIS_THREAD: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+
 fn cuda(device: &Device) -> &CudaDevice {
     device.as_cuda_device().unwrap()
 }
@@ -23,6 +25,15 @@ const UPLOADS: Expect = Expect::Held { blocks: 2 };
 
 fn stream_of(device: &Device) -> Arc<CudaStream> {
     cuda(device).cuda_stream()
+}
+
+/// Runs a step for a capture that follows. What candle uploads for its own kernels is kept from here
+/// on, and looked up for as long as what this returns is there.
+fn rehearse(device: &Device, allocator: &CudaAllocator, step: &Step) -> impl Sized + use<> {
+    let uploads = cuda(device).enable_cuda_graph_htod_cache();
+    allocator.cache().prime_capture().unwrap();
+    drop(step.run().unwrap());
+    uploads
 }
 
 /// Nothing of a capture is left: no pin, no parked block, and the next step hits.
@@ -85,12 +96,9 @@ fn pins_last_until_the_graph_and_all_made_from_it_are_gone() {
         use cudarc::driver::result;
         let (device, allocator) = cached(Config::default());
         let step = Step::new(&device);
-        let _uploads = cuda(&device).enable_cuda_graph_htod_cache();
-        allocator.cache().prime_capture().unwrap();
-        drop(step.run().unwrap());
+        let _uploads = rehearse(&device, allocator, &step);
         let stream = stream_of(&device);
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        stream.begin_capture(mode).unwrap();
+        stream.begin_capture(THIS_THREAD).unwrap();
         drop(step.run().unwrap());
         let pinned = || allocator.cache().gauges().pinned_bytes;
         // SAFETY: the graph is this capture's, each handle is destroyed once and not used after.
@@ -123,7 +131,7 @@ fn without_a_rehearsal_a_capture_that_misses_is_refused() {
         let expected = values(&step.run().unwrap());
         let stream = stream_of(&device);
         let kept = Tensor::zeros(100, DType::F32, &device).unwrap();
-        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+        stream.begin_capture(THIS_THREAD).unwrap();
         // A size that nothing has asked for before: it comes from beside the capture.
         let missed = Tensor::ones(12_345, DType::F32, &device).unwrap();
         drop(kept);
@@ -185,20 +193,19 @@ fn a_capture_that_the_driver_refuses_leaves_no_window_open() {
         let step = Step::new(&device);
         let expected = values(&step.run().unwrap());
         let stream = stream_of(&device);
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // The null stream cannot be captured.
         // SAFETY: the driver refuses.
-        let refused =
-            unsafe { cudarc::driver::sys::cuStreamBeginCapture_v2(std::ptr::null_mut(), mode) };
+        let refused = unsafe {
+            cudarc::driver::sys::cuStreamBeginCapture_v2(std::ptr::null_mut(), THIS_THREAD)
+        };
         assert_ne!(refused, cudarc::driver::sys::CUresult::CUDA_SUCCESS);
         assert_as_before(allocator, &step, &expected);
-        // What candle uploads for its own kernels is kept from here on.
-        let _uploads = cuda(&device).enable_cuda_graph_htod_cache();
-        allocator.cache().prime_capture().unwrap();
-        drop(step.run().unwrap());
-        // A second capture while one is going on.
-        stream.begin_capture(mode).unwrap();
-        assert!(stream.begin_capture(mode).is_err());
+        let _uploads = rehearse(&device, allocator, &step);
+        // A second capture while one is going on, on this stream and on another.
+        stream.begin_capture(THIS_THREAD).unwrap();
+        assert!(stream.begin_capture(THIS_THREAD).is_err());
+        let other = stream.context().new_stream().unwrap();
+        assert!(other.begin_capture(THIS_THREAD).is_err(), "the cache has one window");
         drop(step.run().unwrap());
         drop(stream.end_capture(CUgraphInstantiate_flags(0)).unwrap());
         assert_as_before(allocator, &step, &expected);
@@ -211,13 +218,9 @@ fn a_drain_within_a_capture_waits_for_its_end() {
     scenario(name, &[], UPLOADS, || {
         let (device, allocator) = cached(Config::default());
         let step = Step::new(&device);
-        // What candle uploads for its own kernels is kept from here on.
-        let _uploads = cuda(&device).enable_cuda_graph_htod_cache();
-        allocator.cache().prime_capture().unwrap();
-        drop(step.run().unwrap());
+        let _uploads = rehearse(&device, allocator, &step);
         let stream = stream_of(&device);
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        stream.begin_capture(mode).unwrap();
+        stream.begin_capture(THIS_THREAD).unwrap();
         drop(step.run().unwrap());
         let frees = driver_calls().1;
         allocator.before_forward(512);

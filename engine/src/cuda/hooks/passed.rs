@@ -1,0 +1,68 @@
+//! Calls that were handed on while no cache served them: counted, and with the kill switch timed.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::{Unserved, unserved};
+
+/// Calls that were handed on while no cache served them.
+#[derive(Debug)]
+pub(in crate::cuda) struct PassedThrough {
+    not_installed: AtomicU64,
+    killed: AtomicU64,
+    frees: AtomicU64,
+    driver_ns: AtomicU64,
+}
+
+/// One reading of [`PassedThrough`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cuda) struct Passed {
+    pub(in crate::cuda) not_installed: u64,
+    pub(in crate::cuda) killed: u64,
+    pub(in crate::cuda) frees: u64,
+    pub(in crate::cuda) driver_ns: u64,
+}
+
+pub(in crate::cuda) static PASSED: PassedThrough = PassedThrough {
+    not_installed: AtomicU64::new(0),
+    killed: AtomicU64::new(0),
+    frees: AtomicU64::new(0),
+    driver_ns: AtomicU64::new(0),
+};
+
+impl PassedThrough {
+    pub(in crate::cuda) fn read(&self) -> Passed {
+        Passed {
+            not_installed: self.not_installed.load(Ordering::Relaxed),
+            killed: self.killed.load(Ordering::Relaxed),
+            frees: self.frees.load(Ordering::Relaxed),
+            driver_ns: self.driver_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Hands an allocation on. With the kill switch its time is taken, because a comparison asks
+    /// what the calls cost that the cache saves.
+    fn alloc(&self, call: impl FnOnce() -> Result<u64, c_int>) -> Result<u64, c_int> {
+        if unserved() == Unserved::Killed {
+            self.killed.fetch_add(1, Ordering::Relaxed);
+            self.timed(call)
+        } else {
+            self.not_installed.fetch_add(1, Ordering::Relaxed);
+            call()
+        }
+    }
+
+    fn free(&self, call: impl FnOnce() -> c_int) -> c_int {
+        self.frees.fetch_add(1, Ordering::Relaxed);
+        if unserved() == Unserved::Killed { self.timed(call) } else { call() }
+    }
+
+    fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = call();
+        let took_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.driver_ns.fetch_add(took_ns, Ordering::Relaxed);
+        result
+    }
+}
