@@ -166,10 +166,15 @@ pub(crate) unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> Code {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuCtxSynchronize() -> Code {
-    code_of(enter_context("cuCtxSynchronize").map(|(mut state, _)| {
+    code_of(enter_context("cuCtxSynchronize").and_then(|(mut state, _)| {
+        if crate::capture::invalidate_all(&mut state) {
+            state.violate("cuCtxSynchronize: a stream is captured".to_owned());
+            return Err(code::CAPTURE_UNSUPPORTED);
+        }
         COUNTERS.context_sync.add();
         for pool in state.pools.values_mut() {
             pool.shrink_to_threshold();
         }
+        Ok(())
     }))
 }

@@ -1,5 +1,5 @@
 //! Memory pools: what is freed stays reserved until a synchronisation or a trim, up to the pool's
-//! release threshold. Reserved memory serves requests of exactly its size and nothing else, and the
+//! release threshold. A trim releases only what the host has seen to be free by a synchronisation. Reserved memory serves requests of exactly its size and nothing else, and the
 //! stand-in never trims by itself: a caller that runs out must do it.
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -27,6 +27,8 @@ pub(crate) struct Pool {
     threshold_bytes: u64,
     used_bytes: u64,
     reserved: Vec<(u64, u64)>,
+    /// How many of the reserved blocks, from the first on, the host has seen to be free.
+    seen_free: usize,
 }
 
 impl Pool {
@@ -48,7 +50,8 @@ impl Pool {
     /// Takes a reserved block of exactly this size.
     pub(crate) fn reuse(&mut self, size: u64) -> Option<u64> {
         let found = self.reserved.iter().rposition(|&(_, held)| held == size)?;
-        Some(self.reserved.swap_remove(found).0)
+        self.seen_free -= usize::from(found < self.seen_free);
+        Some(self.reserved.remove(found).0)
     }
 
     /// Counts an allocation.
@@ -62,16 +65,18 @@ impl Pool {
         self.reserved.push((address, size));
     }
 
-    /// Gives reserved memory back to the host until at most `bytes` are left.
+    /// Gives reserved memory that was seen to be free back to the host until at most `bytes` are left.
     fn shrink_to(&mut self, bytes: u64) {
-        while self.reserved_bytes() > bytes {
+        while self.reserved_bytes() > bytes && self.seen_free > 0 {
             let (address, _) = self.reserved.remove(0);
+            self.seen_free -= 1;
             return_host_memory(address);
         }
     }
 
     /// What a synchronisation does.
     pub(crate) fn shrink_to_threshold(&mut self) {
+        self.seen_free = self.reserved.len();
         self.shrink_to(self.threshold_bytes);
     }
 }
@@ -155,7 +160,9 @@ pub(crate) unsafe extern "C" fn cuMemPoolCreate(handle: *mut usize, props: *cons
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuMemPoolDestroy(handle: usize) -> Code {
     code_of(enter("cuMemPoolDestroy").and_then(|mut state| {
-        pool(&mut state, "cuMemPoolDestroy", handle)?.shrink_to(0);
+        let found = pool(&mut state, "cuMemPoolDestroy", handle)?;
+        found.seen_free = found.reserved.len();
+        found.shrink_to(0);
         state.pools.remove(&handle);
         state.destroyed_pools.insert(handle);
         state.device_pools.retain(|_, current| *current != handle);

@@ -151,6 +151,9 @@ fn what_a_pool_reserves_counts_until_it_is_trimmed() {
     // SAFETY: the place is valid.
     assert_eq!(unsafe { cuDeviceGetDefaultMemPool(&mut pool, 0) }, code::SUCCESS);
     assert_eq!(cuMemPoolTrimTo(pool, 0), code::SUCCESS);
+    assert_eq!(alloc(1024, stream), Err(code::OUT_OF_MEMORY), "nobody has seen that it is free");
+    assert_eq!(cuStreamSynchronize(stream), code::SUCCESS);
+    assert_eq!(cuMemPoolTrimTo(pool, 0), code::SUCCESS);
     let address = alloc(1024, stream).unwrap();
     assert_eq!(cuMemFreeAsync(address, stream), code::SUCCESS);
     assert_eq!(cuStreamSynchronize(stream), code::SUCCESS);

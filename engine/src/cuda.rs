@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use candle_core::Device;
 
 use crate::alloc::policy::{Action, KillSwitch};
-use crate::alloc::stats::{AllocCause, Bypass, Counter, FreeCause, Snapshot};
-use crate::alloc::steps::{Known, Monitored};
+use crate::alloc::stats::{AllocCause, Bypass, Counter, FreeCause, Known, Snapshot};
+use crate::alloc::steps::Monitored;
 use crate::alloc::{Config, PeakWindow, Peaks};
 
 use hooks::{PASSED, Unserved};
@@ -173,7 +173,7 @@ pub fn install_and_check(
 /// registered when the device was opened, and they run last in, first out.
 extern "C" fn close_at_exit() {
     if let Some(cache) = hooks::cache() {
-        cache.shutdown();
+        hooks::close(cache);
     }
 }
 
@@ -189,6 +189,11 @@ impl CudaAllocator {
         self.passes_through
     }
 
+    /// Gives idle blocks back and never calls the driver again, as at the end of the process.
+    pub fn shutdown(&self) {
+        hooks::close(&self.cache);
+    }
+
     fn withdraw(&self) {
         self.cache.flush();
         hooks::withdraw();
@@ -197,8 +202,9 @@ impl CudaAllocator {
 }
 
 impl Monitored for CudaAllocator {
+    /// Leaves the cache off while a stream is captured without it.
     fn before_forward(&self, seq_len: usize) -> Action {
-        self.cache.before_forward(seq_len)
+        if capture::has_outside() { Action::Leave } else { self.cache.before_forward(seq_len) }
     }
 
     /// The cache's snapshot with the calls that were handed on.

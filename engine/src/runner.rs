@@ -85,7 +85,7 @@ pub fn run(
         stop: &wanted.stop,
     };
     let monitor = device::Monitor::new(device);
-    let mut squeeze = device::Squeeze::new(observer, device, args.leave_free_mb)?;
+    let mut squeeze = device::Squeeze::new(observer, device, args.leave_free_mb);
     let mut windows = WindowObserver::new(&mut squeeze, &monitor);
     let generated = generate(&model, &mut cache, &request, Pass::Measured, &mut windows)
         .context("the measured pass failed")?;

@@ -18,7 +18,7 @@ use crate::alloc::policy::{
 };
 use crate::alloc::state::{Phase, State};
 use crate::alloc::stats::{Bypass, Counter, FreeCause, Gauges, Mode, Snapshot};
-use crate::alloc::table::BlockState;
+use crate::alloc::table::{BlockState, UNCLASSED};
 
 pub use audit::ClassDepth;
 
@@ -129,7 +129,7 @@ pub struct Cache<D: Driver, L: RawLock = BiasedLock> {
     pub(crate) state: Locked<State, L>,
 }
 
-type StateGuard<'a, L> = Guard<'a, State, L>;
+pub(crate) type StateGuard<'a, L> = Guard<'a, State, L>;
 
 impl<D: Driver, L: RawLock> Cache<D, L> {
     /// A cache that is off until the policy enables it.
@@ -318,6 +318,21 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         *state.effective_cap.insert(effective)
     }
 
+    /// Waits for all work on the device. Returns whether it is done: within a capture nothing may wait.
+    pub fn synchronize(&self) -> bool {
+        if self.is_forked_child() {
+            return false;
+        }
+        let state = self.state.lock();
+        if state.phase == Phase::Capturing || state.mode == Mode::Closed {
+            return false;
+        }
+        let barrier = self.raise_barrier(state);
+        let synchronised = self.driver.synchronize(None).is_ok();
+        drop(barrier.lower());
+        synchronised
+    }
+
     /// Gives every idle block back to the driver and leaves the cache as it is otherwise. Within a
     /// capture nothing is done.
     pub fn flush(&self) {
@@ -329,6 +344,17 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             state.release_all_idle(None, FreeCause::Flush);
         }
         self.settle(state);
+    }
+
+    /// Does not keep this block when it is freed.
+    pub fn keep_not(&self, address: Address) {
+        if self.is_forked_child() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if let Some(index) = state.table.find(address) {
+            state.table.get_mut(index).slot = UNCLASSED;
+        }
     }
 
     /// Keeps none of the blocks that are handed out now when they are freed: whoever owns the memory
@@ -353,7 +379,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         if state.phase == Phase::Eager {
             state.release_all_idle(None, FreeCause::Shutdown);
         }
-        let mut state = self.quiesce(state);
+        let mut state = self.quiesce_and_lock_out(state);
         state.mode = Mode::Closed;
     }
 
@@ -368,6 +394,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             cap: state.effective_cap,
             blocks: state.table.len(),
             block_records: state.table.capacity(),
+            pins_exceed_cap: state.pins_exceed_cap,
         }
     }
 

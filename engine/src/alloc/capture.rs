@@ -5,7 +5,7 @@
 //! freed, evicted, drained or flushed, because the driver would either record the call into the
 //! graph or free memory that the graph will use.
 
-use crate::alloc::cache::Cache;
+use crate::alloc::cache::{Cache, StateGuard};
 use crate::alloc::driver::{Driver, Origin};
 use crate::alloc::lists::StreamLists;
 use crate::alloc::lock::RawLock;
@@ -68,7 +68,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     /// Where the cache is off or killed, or a capture is going on.
     pub fn begin_capture(&self) -> Result<(), CaptureRefused> {
         // A free that is on its way to the driver would fall into the window.
-        let mut state = self.quiesce(self.state.lock());
+        let mut state = self.quiesce_and_lock_out(self.state.lock());
         let checked = match state.phase {
             Phase::Priming if state.mode == Mode::On => Ok(()),
             _ => state.check_capture(),
@@ -100,6 +100,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             self.abort_capture();
             return Err(CaptureRefused::Misses { misses });
         }
+        let mut state = self.wait_for_given_up(state);
         let token = state.pin_touched();
         state.end_capture();
         self.settle(state);
@@ -109,16 +110,40 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     /// Gives the rehearsal or the window up: what was freed within it is freed now, and nothing is
     /// pinned. Without either, nothing happens.
     pub fn abort_capture(&self) {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         if state.phase == Phase::Eager {
             return;
         }
+        let mut state = self.wait_for_given_up(state);
         state.counters[Counter::CapturesAborted] += 1;
         for index in std::mem::take(&mut state.touched) {
             state.table.get_mut(index).touched = false;
         }
         state.end_capture();
         self.settle(state);
+    }
+
+    /// Says that a block which is freed within the capture was not waited for: the end of the capture
+    /// waits for the device, because nothing may within it. Returns false where none is going on.
+    pub fn wait_at_end_of_capture(&self) -> bool {
+        if self.is_forked_child() {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let capturing = state.phase == Phase::Capturing;
+        state.wait_at_end |= capturing;
+        capturing
+    }
+
+    /// Waits for what was given up within the window, now that the driver's capture is over.
+    fn wait_for_given_up<'a>(&'a self, mut state: StateGuard<'a, L>) -> StateGuard<'a, L> {
+        if std::mem::take(&mut state.wait_at_end) {
+            drop(state);
+            // A device that cannot be waited for is lost, with all that it holds.
+            let _ = self.driver().synchronize(None);
+            state = self.state.lock();
+        }
+        state
     }
 
     /// The graph is destroyed: what only it has pinned may be used again.
@@ -135,11 +160,6 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             state.unpin(index);
         }
         self.settle(state);
-    }
-
-    /// Whether the pinned bytes were once more than the cap.
-    pub fn pins_exceed_cap(&self) -> bool {
-        self.state.lock().pins_exceed_cap
     }
 }
 
@@ -187,6 +207,9 @@ impl State {
                 self.gauges.pinned_live_bytes += block.physical_bytes;
             }
         }
+        let pinned_blocks = self.table.iter().filter(|(_, block)| block.pins > 0);
+        let pinned_bytes = pinned_blocks.map(|(_, block)| block.physical_bytes).sum();
+        self.pins_exceed_cap |= !self.cap.admits(pinned_bytes);
         self.graphs.push(Graph { token, blocks });
         self.counters[Counter::CapturesCommitted] += 1;
         token
@@ -228,9 +251,6 @@ impl State {
                 }
             }
         }
-        let pinned_blocks = self.table.iter().filter(|(_, block)| block.pins > 0);
-        let pinned_bytes = pinned_blocks.map(|(_, block)| block.physical_bytes).sum();
-        self.pins_exceed_cap |= !self.cap.admits(pinned_bytes);
         if std::mem::take(&mut self.drain_deferred) {
             self.drain_and_disable();
         }

@@ -21,8 +21,8 @@ use crate::alloc::driver::{Address, Fill};
 use crate::alloc::lock::{BiasedLock, RawLock};
 use crate::alloc::peaks::{PeakWindow, Peaks};
 use crate::alloc::policy::{Action, KillSwitch};
-use crate::alloc::stats::{AllocCause, Bypass, Counter, FreeCause, Snapshot};
-use crate::alloc::steps::{Known, Monitored};
+use crate::alloc::stats::{AllocCause, Bypass, Counter, FreeCause, Known, Snapshot};
+use crate::alloc::steps::Monitored;
 use counts::{COUNTS, Counted};
 
 /// Smaller requests go to the system allocator.

@@ -111,6 +111,11 @@ pub(crate) struct State {
     pub(crate) next_token: u64,
     pub(crate) drain_deferred: bool,
     pub(crate) pins_exceed_cap: bool,
+    /// Driver calls under way that must not fall into a capture or come after the end: whoever starts
+    /// either waits for them.
+    pub(crate) barriers: usize,
+    /// Whether something was given up within the capture whose work nobody has waited for.
+    pub(crate) wait_at_end: bool,
     steps_in_window: u64,
     served_at_window: u64,
 }
@@ -145,6 +150,8 @@ impl State {
             next_token: 1,
             drain_deferred: false,
             pins_exceed_cap: false,
+            barriers: 0,
+            wait_at_end: false,
             steps_in_window: 0,
             served_at_window: 0,
         }

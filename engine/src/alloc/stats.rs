@@ -4,13 +4,16 @@
 //! `hits + misses + bypasses == requests` holds in every snapshot.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::ops::{Index, IndexMut};
 
 use cell_report::AllocCounters;
 
 use crate::alloc::peaks::Peaks;
-use crate::alloc::policy::{Cap, EffectiveCap};
+use crate::alloc::policy::EffectiveCap;
+
+pub use line::render_line;
+
+mod line;
 
 /// An enum whose variants have names and index an array of counters.
 macro_rules! counter_names {
@@ -355,68 +358,31 @@ pub struct Snapshot {
     pub blocks: usize,
     /// Number of block records that memory is kept for.
     pub block_records: usize,
+    /// Whether more was once pinned than the cap on idle bytes.
+    pub pins_exceed_cap: bool,
 }
 
-/// One line for people over `steps` decode steps: what reached the driver, and what is held against
-/// the cap. `delta` is what was counted over these steps.
-#[must_use]
-pub fn render_line(step: u64, steps: u64, delta: &Counters, now: &Snapshot) -> String {
-    const MIB: f64 = (1 << 20) as f64;
-    let mib = |bytes: u64| bytes as f64 / MIB;
-    let per_step = |count: u64| count as f64 / steps.max(1) as f64;
-    let mut line = format!(
-        "alloc cache: step {step}: driver allocs/step {:.2}, driver frees/step {:.2}, hit rate ",
-        per_step(delta.driver_allocs()),
-        per_step(delta.driver_frees()),
-    );
-    match delta.hit_rate() {
-        Some(rate) => write!(line, "{rate:.4}"),
-        None => write!(line, "none"),
-    }
-    .expect("writing to a string");
-    let cap = match now.cap.map(|effective| effective.cap) {
-        Some(Cap::Bounded(bytes)) => format!("{:.1} MiB", mib(bytes)),
-        Some(Cap::Unbounded) => "unbounded".to_owned(),
-        None => "not set yet".to_owned(),
-    };
-    write!(
-        line,
-        ", live {:.1} MiB, idle {:.1} MiB of cap {cap}, high water {:.1} MiB, bypasses {}, \
-         evictions {}",
-        mib(now.gauges.live_bytes),
-        mib(now.gauges.idle_bytes),
-        mib(now.peaks.total_bytes),
-        render_reasons(Bypass::ALL.iter().map(|&why| (why.as_str(), delta[why]))),
-        render_reasons(
-            FreeCause::ALL
-                .iter()
-                .filter(|cause| cause.is_eviction())
-                .map(|&cause| (cause.as_str(), delta[cause])),
-        ),
-    )
-    .expect("writing to a string");
-    line
+/// What an allocator can tell of itself. The rest is left out of reports instead of being 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// The peaks of what it holds.
+    pub peaks: bool,
+    /// What it holds now.
+    pub held_bytes: bool,
+    /// The time within driver calls.
+    pub driver_time: bool,
 }
 
-fn render_reasons(counts: impl Iterator<Item = (&'static str, u64)>) -> String {
-    let mut total = 0;
-    let mut reasons = vec![];
-    for (name, count) in counts.filter(|(_, count)| *count > 0) {
-        total += count;
-        reasons.push(format!("{name} {count}"));
-    }
-    match total {
-        0 => "0".to_owned(),
-        _ => format!("{total} ({})", reasons.join(", ")),
-    }
+impl Known {
+    /// It knows every block.
+    pub const ALL: Known = Known { peaks: true, held_bytes: true, driver_time: true };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alloc::policy::CapSource;
 
-    fn counters() -> Counters {
+    pub(super) fn counters() -> Counters {
         let mut counters = Counters::default();
         counters[Counter::Requests] = 103;
         counters[Counter::Hits] = 90;
@@ -453,28 +419,5 @@ mod tests {
         assert_eq!((report.driver_allocs, report.driver_frees), (12, 7));
         assert_eq!(report.must_be_zero.len(), MUST_BE_ZERO.len());
         assert_eq!(report.must_be_zero["double_frees"], 0);
-    }
-
-    #[test]
-    fn the_line_says_what_reached_the_driver_and_what_is_held() {
-        let snapshot = Snapshot {
-            counters: counters(),
-            gauges: Gauges { live_bytes: 3 << 20, idle_bytes: 1 << 19, ..Gauges::default() },
-            peaks: Peaks { total_bytes: 5 << 20, ..Peaks::default() },
-            mode: Mode::On,
-            cap: Some(EffectiveCap {
-                cap: Cap::Bounded(1 << 30),
-                source: CapSource::Default,
-                exceeds_free_memory: false,
-            }),
-            blocks: 0,
-            block_records: 0,
-        };
-        assert_eq!(
-            render_line(64, 4, &counters(), &snapshot),
-            "alloc cache: step 64: driver allocs/step 3.00, driver frees/step 1.75, hit rate \
-             0.9000, live 3.0 MiB, idle 0.5 MiB of cap 1024.0 MiB, high water 5.0 MiB, bypasses 3 \
-             (off 2, small 1), evictions 4 (surplus 4)"
-        );
     }
 }

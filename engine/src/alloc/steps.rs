@@ -9,7 +9,7 @@ use crate::alloc::driver::Driver;
 use crate::alloc::lock::RawLock;
 use crate::alloc::peaks::{PeakWindow, Peaks};
 use crate::alloc::policy::Action;
-use crate::alloc::stats::{Counters, Snapshot, render_line};
+use crate::alloc::stats::{Counters, Known, Snapshot, render_line};
 
 /// An allocator that decode steps can be watched through.
 pub trait Monitored {
@@ -23,22 +23,6 @@ pub trait Monitored {
     fn restart_window(&self, window: &PeakWindow) -> Peaks;
     /// What this allocator can tell.
     fn known(&self) -> Known;
-}
-
-/// What an allocator can tell of itself. The rest is left out of reports instead of being 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
-    /// The peaks of what it holds.
-    pub peaks: bool,
-    /// What it holds now.
-    pub held_bytes: bool,
-    /// The time within driver calls.
-    pub driver_time: bool,
-}
-
-impl Known {
-    /// It knows every block.
-    pub const ALL: Known = Known { peaks: true, held_bytes: true, driver_time: true };
 }
 
 impl<D: Driver, L: RawLock> Monitored for Cache<D, L> {
@@ -109,6 +93,9 @@ impl<'a, M: Monitored> StepLog<'a, M> {
     /// Begins a decode step: what came before it is not counted to it.
     pub fn begin_decode_step(&mut self) {
         self.before_step = self.monitored.snapshot().counters;
+        if self.step == self.line_first_step {
+            self.before_line = self.before_step;
+        }
     }
 
     /// Ends a decode step. Returns the line for people where one is due.
@@ -129,7 +116,7 @@ impl<'a, M: Monitored> StepLog<'a, M> {
         let delta = now.counters.since(&self.before_line);
         self.before_line = now.counters;
         self.line_first_step = self.step;
-        Some(render_line(self.step, line_steps, &delta, &now))
+        Some(render_line(self.step, line_steps, &delta, &now, self.monitored.known()))
     }
 
     fn end_window(&mut self, now: &Snapshot) {

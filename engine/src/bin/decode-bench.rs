@@ -15,9 +15,12 @@ fn main() -> ExitCode {
     match measure(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            term::log(&format!("error: {error:#}"));
+            let text = format!("{error:#}");
+            term::log(&format!("error: {text}"));
             #[cfg(feature = "cuda")]
-            if let Some(failure) = engine::cuda::last_failure() {
+            if text.contains("OUT_OF_MEMORY")
+                && let Some(failure) = engine::cuda::last_failure()
+            {
                 term::log(&format!("the last allocation that was refused: {failure}"));
             }
             ExitCode::FAILURE

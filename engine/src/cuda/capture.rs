@@ -5,30 +5,56 @@
 //! that, and pin what the capture has used until the graph and all that was instantiated from it are
 //! gone. [`capture`] adds the rehearsal without which a first capture misses.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::CudaDevice;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, DriverError};
+use cudarc::driver::{CudaGraph, CudaStream, DriverError};
 
 use super::hooks::{self, CudaCache};
-use crate::alloc::driver::Driver as _;
 use crate::alloc::{CaptureRefused, GraphToken};
 
 /// The handle of the stream whose capture the cache's window belongs to; 0 where none is open.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
-/// Why the last window could not be closed well.
-static REFUSAL: Mutex<Option<CaptureRefused>> = Mutex::new(None);
+/// The handle of a stream that is captured while the cache is off; 0 for none.
+static OUTSIDE: AtomicUsize = AtomicUsize::new(0);
+/// Whether a thread is in [`capture`]: no other may begin one meanwhile.
+static REHEARSING: AtomicBool = AtomicBool::new(false);
+/// Graphs that are gone while a window was open: nothing may wait for them within it.
+static DEFERRED: Mutex<Vec<GraphToken>> = Mutex::new(Vec::new());
 
-/// Whether a window is open.
-pub(super) fn is_open() -> bool {
-    OPEN.load(Ordering::Acquire) != 0
+thread_local! {
+    /// Whether this thread is the one in [`capture`].
+    static REHEARSES: Cell<bool> = const { Cell::new(false) };
+    /// Why this thread's last window could not be opened or closed well.
+    static REFUSAL: Cell<Option<CaptureRefused>> = const { Cell::new(None) };
 }
 
 /// Whether the open window belongs to the stream.
 pub(super) fn is_of(stream: usize) -> bool {
     stream != 0 && OPEN.load(Ordering::Acquire) == stream
+}
+
+/// Whether the stream is captured while the cache stays out of it.
+#[inline]
+pub(super) fn is_outside(stream: usize) -> bool {
+    stream != 0 && OUTSIDE.load(Ordering::Acquire) == stream
+}
+
+/// Whether any stream is: the cache must not be switched on under it.
+pub(super) fn has_outside() -> bool {
+    OUTSIDE.load(Ordering::Acquire) != 0
+}
+
+/// The stream's capture has begun without the cache, or has ended.
+pub(super) fn note_outside(stream: usize, captured: bool) {
+    if captured {
+        OUTSIDE.store(stream, Ordering::Release);
+    } else {
+        let _ = OUTSIDE.compare_exchange(stream, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// What the cache does about a capture that the program begins.
@@ -45,11 +71,14 @@ pub(super) enum Opening {
 
 /// Opens the cache's window for a stream's capture.
 pub(super) fn open(cache: &CudaCache, stream: usize) -> Opening {
+    if REHEARSING.load(Ordering::Acquire) && !REHEARSES.get() || has_outside() {
+        return Opening::Busy;
+    }
     let Err(refused) = cache.begin_capture() else {
         OPEN.store(stream, Ordering::Release);
         return Opening::Opened;
     };
-    *REFUSAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+    REFUSAL.set(Some(refused));
     match refused {
         CaptureRefused::AlreadyCapturing => Opening::Busy,
         _ => Opening::Outside,
@@ -61,15 +90,17 @@ pub(super) fn open(cache: &CudaCache, stream: usize) -> Opening {
 /// # Errors
 /// Where requests missed within it.
 pub(super) fn close(graph: usize) -> Result<(), CaptureRefused> {
-    OPEN.store(0, Ordering::Release);
     let Some(cache) = hooks::cache() else { return Ok(()) };
-    match cache.commit_capture() {
+    let committed = cache.commit_capture();
+    OPEN.store(0, Ordering::Release);
+    unpin_deferred(cache);
+    match committed {
         Ok(token) => {
             GRAPHS.enter(graph, token);
             Ok(())
         }
         Err(refused) => {
-            *REFUSAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+            REFUSAL.set(Some(refused));
             Err(refused)
         }
     }
@@ -77,9 +108,28 @@ pub(super) fn close(graph: usize) -> Result<(), CaptureRefused> {
 
 /// Closes the window of a capture that failed.
 pub(super) fn give_up() {
-    OPEN.store(0, Ordering::Release);
     if let Some(cache) = hooks::cache() {
         cache.abort_capture();
+        OPEN.store(0, Ordering::Release);
+        unpin_deferred(cache);
+    }
+}
+
+/// Unpins what was held by graphs that went within the window.
+fn unpin_deferred(cache: &CudaCache) {
+    let tokens = std::mem::take(&mut *DEFERRED.lock().unwrap_or_else(PoisonError::into_inner));
+    unpin(cache, tokens);
+}
+
+/// Unpins the blocks of graphs that are gone. The driver ends a graph that is still running when it is
+/// done, and the memory may be handed out to other streams from here on: the end is waited for. Where
+/// nothing may wait, because a capture is going on, it is put off to the next occasion.
+fn unpin(cache: &CudaCache, tokens: Vec<GraphToken>) {
+    if tokens.is_empty() {
+    } else if cache.synchronize() {
+        tokens.into_iter().for_each(|token| cache.destroy_graph(token));
+    } else {
+        DEFERRED.lock().unwrap_or_else(PoisonError::into_inner).extend(tokens);
     }
 }
 
@@ -110,29 +160,31 @@ impl Graphs {
         }
     }
 
-    pub(super) fn end_executable(&self, executable: usize) {
-        self.end(|pinned| pinned.executables.retain(|&known| known != executable));
+    /// Forgets an executable that is about to be destroyed: the driver may give its handle to another
+    /// at once. What is returned is to be given to [`Graphs::end`] once it is destroyed.
+    pub(super) fn take_executable(&self, executable: usize) -> Vec<GraphToken> {
+        self.take(|pinned| pinned.executables.retain(|&known| known != executable))
     }
 
-    pub(super) fn end_graph(&self, graph: usize) {
-        self.end(|pinned| pinned.graph = pinned.graph.filter(|&known| known != graph));
+    /// As [`take_executable`](Self::take_executable), for a graph.
+    pub(super) fn take_graph(&self, graph: usize) -> Vec<GraphToken> {
+        self.take(|pinned| pinned.graph = pinned.graph.filter(|&known| known != graph))
     }
 
-    /// Notes an end and unpins what nothing is left of.
-    fn end(&self, note: impl FnMut(&mut Pinned)) {
-        let gone: Vec<GraphToken> = {
-            let mut graphs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            graphs.iter_mut().for_each(note);
-            graphs
-                .extract_if(.., |pinned| pinned.graph.is_none() && pinned.executables.is_empty())
-                .map(|pinned| pinned.token)
-                .collect()
-        };
-        let (Some(cache), false) = (hooks::cache(), gone.is_empty()) else { return };
-        // The driver ends a graph that is still running when it is done. Its memory may be handed
-        // out to other streams from here on, so the end is waited for.
-        let _ = cache.driver().synchronize(None);
-        gone.into_iter().for_each(|token| cache.destroy_graph(token));
+    fn take(&self, note: impl FnMut(&mut Pinned)) -> Vec<GraphToken> {
+        let mut graphs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        graphs.iter_mut().for_each(note);
+        graphs
+            .extract_if(.., |pinned| pinned.graph.is_none() && pinned.executables.is_empty())
+            .map(|pinned| pinned.token)
+            .collect()
+    }
+
+    /// Unpins what nothing is left of; within a window, at its end.
+    pub(super) fn end(&self, tokens: Vec<GraphToken>) {
+        if let Some(cache) = hooks::cache() {
+            unpin(cache, tokens);
+        }
     }
 }
 
@@ -171,34 +223,66 @@ pub fn capture<T>(
     step: &mut dyn FnMut() -> candle_core::Result<T>,
 ) -> Result<(CudaGraph, T), CaptureError> {
     let cache = hooks::cache().ok_or(CaptureRefused::Killed)?;
-    cache.prime_capture()?;
-    take_refusal();
+    let _alone = Rehearsal::begin(cache)?;
     let stream = device.cuda_stream();
     let _uploads = device.enable_cuda_graph_htod_cache();
-    let rehearsed = step()
-        .map_err(CaptureError::Step)
-        .and_then(|_outputs| stream.synchronize().map_err(CaptureError::Driver));
-    if let Err(error) = rehearsed {
-        cache.abort_capture();
-        return Err(error);
-    }
+    drop(step().map_err(CaptureError::Step)?);
+    stream.synchronize().map_err(CaptureError::Driver)?;
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    if let Err(error) = stream.begin_capture(mode) {
-        cache.abort_capture();
-        return Err(CaptureError::Driver(error));
-    }
-    let worked = is_open().then(step);
+    stream.begin_capture(mode).map_err(CaptureError::Driver)?;
+    let capturing = Capturing { stream: &stream };
+    let worked = is_of(stream.cu_stream().addr()).then(step);
+    std::mem::forget(capturing);
     let ended = stream.end_capture(CUgraphInstantiate_flags(0));
-    // Without a window the rehearsal is still going on.
-    cache.abort_capture();
     let outputs = worked.transpose().map_err(CaptureError::Step)?;
-    if let Some(refused) = take_refusal() {
+    if let Some(refused) = REFUSAL.take() {
         return Err(CaptureError::Refused(refused));
     }
     let graph = ended.map_err(CaptureError::Driver)?;
     graph.zip(outputs).ok_or(CaptureError::Empty)
 }
 
-fn take_refusal() -> Option<CaptureRefused> {
-    REFUSAL.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// A rehearsal, and the capture after it: this thread's alone.
+struct Rehearsal<'a> {
+    cache: &'a CudaCache,
+}
+
+impl<'a> Rehearsal<'a> {
+    fn begin(cache: &'a CudaCache) -> Result<Self, CaptureRefused> {
+        if REHEARSING.swap(true, Ordering::AcqRel) {
+            return Err(CaptureRefused::AlreadyCapturing);
+        }
+        REHEARSES.set(true);
+        REFUSAL.set(None);
+        let rehearsal = Rehearsal { cache };
+        if let Err(refused) = cache.prime_capture() {
+            // What is going on is another thread's: it is not this one's to abort.
+            std::mem::forget(rehearsal);
+            REHEARSES.set(false);
+            REHEARSING.store(false, Ordering::Release);
+            return Err(refused);
+        }
+        Ok(rehearsal)
+    }
+}
+
+impl Drop for Rehearsal<'_> {
+    /// Gives up what is still going on, after a panic of the step too. No other thread can have begun
+    /// anything meanwhile.
+    fn drop(&mut self) {
+        self.cache.abort_capture();
+        REHEARSES.set(false);
+        REHEARSING.store(false, Ordering::Release);
+    }
+}
+
+/// Ends the driver's capture of a step that panicked.
+struct Capturing<'a> {
+    stream: &'a Arc<CudaStream>,
+}
+
+impl Drop for Capturing<'_> {
+    fn drop(&mut self) {
+        drop(self.stream.end_capture(CUgraphInstantiate_flags(0)));
+    }
 }

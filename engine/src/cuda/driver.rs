@@ -98,7 +98,7 @@ impl Driver for CudaDriver {
         let DriverStream { device, raw } = block.stream;
         let address = block.address.0;
         let code = match (block.origin, raw) {
-            // A block whose stream is gone has no order to keep to: the driver waits itself.
+            // A block whose stream is gone has no order to keep to: its work was waited for.
             (_, NO_STREAM) | (Origin::Cache, 0) => {
                 // SAFETY: the caller gives the same guarantees.
                 contexts::within(device, || unsafe { real::free(address) })

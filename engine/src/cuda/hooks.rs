@@ -9,14 +9,14 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use super::capture::{self, GRAPHS, Opening};
 use super::contexts;
 use super::driver::{CudaDriver, NO_STREAM, OUT_OF_MEMORY, SUCCESS, take_last_free};
 use super::failure;
 use super::streams;
-use crate::alloc::driver::{Address, AllocError, DriverError, Fill};
+use crate::alloc::driver::{Address, AllocError, Driver as _, DriverError, Fill};
 use crate::alloc::stats::Bypass;
 use crate::alloc::{Cache, FreeRequest, Freed, Request, StreamKey};
 
@@ -44,6 +44,33 @@ pub(super) enum Unserved {
     NotInstalled = 0,
     /// The kill switch.
     Killed = 1,
+}
+
+/// Whether the driver must not be called any more: the cache was shut down at the end of the process,
+/// or this is a forked child, which shares neither the context nor the threads that may hold a lock.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// What a hook does with a call.
+enum Route {
+    Serve(&'static CudaCache),
+    PassThrough,
+    /// Nothing: see [`CLOSED`].
+    Closed,
+}
+
+#[inline]
+fn route() -> Route {
+    match cache() {
+        Some(cache) if CLOSED.load(Ordering::Relaxed) || cache.is_forked_child() => Route::Closed,
+        Some(cache) => Route::Serve(cache),
+        None => Route::PassThrough,
+    }
+}
+
+/// Closes the cache: the hooks call the driver no more.
+pub(super) fn close(cache: &CudaCache) {
+    cache.shutdown();
+    CLOSED.store(true, Ordering::Release);
 }
 
 /// The cache that serves the hooks.
@@ -96,9 +123,9 @@ unsafe fn serve(cache: &CudaCache, address: *mut u64, bytes: usize, stream: Stre
 fn refuse(error: AllocError) -> c_int {
     let code = match &error {
         AllocError::Driver { source: DriverError::Failed { code, .. }, .. } if *code > 0 => {
-            c_int::try_from(*code).unwrap_or(CLOSED)
+            c_int::try_from(*code).unwrap_or(DEINITIALIZED)
         }
-        AllocError::Driver { .. } => CLOSED,
+        AllocError::Driver { .. } => DEINITIALIZED,
         AllocError::RequestTooLarge { .. }
         | AllocError::OutOfMemory { .. }
         | AllocError::CapExceeded { .. } => OUT_OF_MEMORY,
@@ -108,7 +135,7 @@ fn refuse(error: AllocError) -> c_int {
 }
 
 /// `CUDA_ERROR_DEINITIALIZED`: the cache is shut down, or this is a forked child.
-const CLOSED: c_int = 4;
+const DEINITIALIZED: c_int = 4;
 /// `CUDA_ERROR_INVALID_VALUE`: what the driver says to a double free.
 const INVALID_VALUE: c_int = 1;
 /// `CUDA_ERROR_ILLEGAL_STATE`: another stream is captured.
@@ -147,79 +174,93 @@ unsafe fn hand_over(address: *mut u64, result: Result<u64, c_int>) -> c_int {
     }
 }
 
+/// Hands an allocation on that the cache does not keep. Where there is no memory, what is idle in the
+/// cache is given back first.
+fn alloc_beside(cache: &CudaCache, alloc: impl Fn() -> Result<u64, c_int>) -> Result<u64, c_int> {
+    let mut result = alloc();
+    if result == Err(OUT_OF_MEMORY) && !capture::has_outside() {
+        cache.flush();
+        if cache.synchronize() {
+            cache.driver().trim();
+        }
+        result = alloc();
+    }
+    if result.is_ok() {
+        cache.count_bypass(Bypass::Stream);
+    }
+    result
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: Stream) -> c_int {
     let raw = stream.addr();
-    let Some(cache) = cache() else {
-        let result = PASSED.alloc(|| real::alloc_async(bytes, raw));
-        // SAFETY: the caller's place is valid.
-        return unsafe { hand_over(address, result) };
-    };
-    match streams::cacheable(cache, raw) {
-        // SAFETY: the caller's place is valid.
-        Some(key) => unsafe { serve(cache, address, bytes, key) },
-        None => {
-            cache.count_bypass(Bypass::Stream);
+    let result = match route() {
+        Route::Serve(cache) => match streams::cacheable(cache, raw) {
             // SAFETY: the caller's place is valid.
-            unsafe { hand_over(address, real::alloc_async(bytes, raw)) }
-        }
-    }
+            Some(key) => return unsafe { serve(cache, address, bytes, key) },
+            None => alloc_beside(cache, || real::alloc_async(bytes, raw)),
+        },
+        Route::PassThrough => PASSED.alloc(|| real::alloc_async(bytes, raw)),
+        Route::Closed => Err(DEINITIALIZED),
+    };
+    // SAFETY: the caller's place is valid.
+    unsafe { hand_over(address, result) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
-    let Some(cache) = cache() else {
-        let result = PASSED.alloc(|| real::alloc(bytes));
-        // SAFETY: the caller's place is valid.
-        return unsafe { hand_over(address, result) };
+    let result = match route() {
+        Route::Serve(cache) => match contexts::current() {
+            Some(context) => {
+                let key = streams::key_of(cache, context, NO_STREAM);
+                // SAFETY: the caller's place is valid.
+                return unsafe { serve(cache, address, bytes, key) };
+            }
+            // The driver says what is wrong without a context.
+            None => real::alloc(bytes),
+        },
+        Route::PassThrough => PASSED.alloc(|| real::alloc(bytes)),
+        Route::Closed => Err(DEINITIALIZED),
     };
-    match contexts::current() {
-        Some(context) => {
-            let key = streams::key_of(cache, context, NO_STREAM);
-            // SAFETY: the caller's place is valid.
-            unsafe { serve(cache, address, bytes, key) }
-        }
-        // The driver says what is wrong without a context.
-        // SAFETY: the caller's place is valid.
-        None => unsafe { hand_over(address, real::alloc(bytes)) },
-    }
+    // SAFETY: the caller's place is valid.
+    unsafe { hand_over(address, result) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemFreeAsync(address: u64, stream: Stream) -> c_int {
     let raw = stream.addr();
-    let Some(cache) = cache() else {
-        // SAFETY: the caller gives the same guarantees.
-        return PASSED.free(|| unsafe { real::free_async(address, raw) });
-    };
-    match streams::any(cache, raw) {
-        // SAFETY: the caller gives the same guarantees.
-        Some(key) => unsafe { give_back(cache, address, key) },
-        // The driver says what is wrong with the stream.
+    match route() {
+        Route::Serve(cache) => match streams::any(cache, raw) {
+            // SAFETY: the caller gives the same guarantees.
+            Some(key) => unsafe { give_back(cache, address, key) },
+            // The driver says what is wrong with the stream.
+            // SAFETY: as above.
+            None => unsafe { real::free_async(address, raw) },
+        },
         // SAFETY: as above.
-        None => unsafe { real::free_async(address, raw) },
+        Route::PassThrough => PASSED.free(|| unsafe { real::free_async(address, raw) }),
+        Route::Closed => SUCCESS,
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemFree_v2(address: u64) -> c_int {
-    let Some(cache) = cache() else {
+    let cache = match route() {
+        Route::Serve(cache) => cache,
         // SAFETY: the caller gives the same guarantees.
-        return PASSED.free(|| unsafe { real::free(address) });
+        Route::PassThrough => return PASSED.free(|| unsafe { real::free(address) }),
+        Route::Closed => return SUCCESS,
     };
-    let own = cache.lookup(Address(address));
-    let context = match own {
-        // The driver waits for the device before it frees, and callers rely on that: what is kept
-        // here may be handed out at once, to any stream.
-        Some(_) if !capture::is_open() => contexts::current().inspect(|_| {
-            // SAFETY: a context is current.
-            unsafe { cudarc::driver::sys::cuCtxSynchronize() };
-        }),
-        _ => contexts::current(),
-    };
-    let key = match own {
-        Some(block) => block.stream,
-        None => match context {
+    let key = match cache.lookup(Address(address)) {
+        Some(block) => {
+            // Callers rely on the driver's waiting for the device before it frees, and what is kept
+            // here may be handed out at once.
+            if !cache.synchronize() && !cache.wait_at_end_of_capture() {
+                cache.keep_not(Address(address));
+            }
+            block.stream
+        }
+        None => match contexts::current() {
             Some(context) => streams::key_of(cache, context, NO_STREAM),
             // SAFETY: the caller gives the same guarantees.
             None => return unsafe { real::free(address) },
@@ -231,8 +272,24 @@ unsafe extern "C" fn cuMemFree_v2(address: u64) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamDestroy_v2(stream: Stream) -> c_int {
-    if let Some(cache) = cache() {
-        streams::end(cache, stream.addr());
+    match route() {
+        Route::Serve(cache) => {
+            // A captured stream takes its capture with it.
+            if capture::is_of(stream.addr()) {
+                let mut graph = ptr::null_mut();
+                // SAFETY: the place is valid; a graph that was made is nobody else's.
+                unsafe {
+                    if real::end_capture(stream, &mut graph) == SUCCESS && !graph.is_null() {
+                        real::graph_destroy(graph);
+                    }
+                }
+                capture::give_up();
+            }
+            capture::note_outside(stream.addr(), false);
+            streams::end(cache, stream.addr());
+        }
+        Route::PassThrough => {}
+        Route::Closed => return SUCCESS,
     }
     // SAFETY: the caller gives the same guarantees.
     unsafe { real::stream_destroy(stream.expose_provenance()) }
@@ -251,6 +308,9 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_in
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> c_int {
+    if matches!(route(), Route::Closed) {
+        return SUCCESS;
+    }
     if let Some(context) = contexts::note_released(device) {
         end_context(context);
     }
@@ -260,6 +320,9 @@ unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxDestroy_v2(context: Handle) -> c_int {
+    if matches!(route(), Route::Closed) {
+        return SUCCESS;
+    }
     if !context.is_null() {
         end_context(contexts::number_of(context.expose_provenance()));
     }
@@ -278,11 +341,16 @@ fn end_context(context: u32) {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemPoolDestroy(pool: Handle) -> c_int {
-    // A block of the pool must not be freed after the pool is gone. Which of the blocks are this
-    // pool's is not known: idle ones are given back now, handed-out ones when their time comes.
-    if let Some(cache) = cache() {
-        cache.flush();
-        cache.keep_no_live_block();
+    // Which of the blocks are this pool's is not known: idle ones are given back while it is there,
+    // and none that is handed out is kept when its time comes, so that nothing of a pool that is gone
+    // is ever served again.
+    match route() {
+        Route::Serve(cache) => {
+            cache.flush();
+            cache.keep_no_live_block();
+        }
+        Route::PassThrough => {}
+        Route::Closed => return SUCCESS,
     }
     // SAFETY: the caller gives the same guarantees.
     unsafe { real::pool_destroy(pool) }
@@ -290,14 +358,24 @@ unsafe extern "C" fn cuMemPoolDestroy(pool: Handle) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Stream, mode: c_uint) -> c_int {
-    let opening = cache().map_or(Opening::Outside, |cache| capture::open(cache, stream.addr()));
+    let opening = match route() {
+        Route::Serve(cache) => capture::open(cache, stream.addr()),
+        Route::PassThrough => {
+            // SAFETY: the caller gives the same guarantees.
+            return unsafe { real::begin_capture(stream, mode) };
+        }
+        Route::Closed => return DEINITIALIZED,
+    };
     if opening == Opening::Busy {
         return ILLEGAL_STATE;
     }
     // SAFETY: the caller gives the same guarantees.
     let code = unsafe { real::begin_capture(stream, mode) };
-    if opening == Opening::Opened && code != SUCCESS {
-        capture::give_up();
+    match (opening, code) {
+        (Opening::Outside, SUCCESS) => capture::note_outside(stream.addr(), true),
+        (Opening::Opened, SUCCESS) => {}
+        (Opening::Opened, _) => capture::give_up(),
+        _ => {}
     }
     code
 }
@@ -306,6 +384,7 @@ unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Stream, mode: c_uint) -> c_
 unsafe extern "C" fn cuStreamEndCapture(stream: Stream, graph: *mut Handle) -> c_int {
     // SAFETY: the caller's place is valid.
     let code = unsafe { real::end_capture(stream, graph) };
+    capture::note_outside(stream.addr(), false);
     if !capture::is_of(stream.addr()) {
         return code;
     }
@@ -345,16 +424,24 @@ unsafe extern "C" fn cuGraphInstantiateWithFlags(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGraphExecDestroy(executable: Handle) -> c_int {
+    if matches!(route(), Route::Closed) {
+        return SUCCESS;
+    }
+    let gone = GRAPHS.take_executable(executable.addr());
     // SAFETY: the caller gives the same guarantees.
     let code = unsafe { real::executable_destroy(executable) };
-    GRAPHS.end_executable(executable.addr());
+    GRAPHS.end(gone);
     code
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGraphDestroy(graph: Handle) -> c_int {
+    if matches!(route(), Route::Closed) {
+        return SUCCESS;
+    }
+    let gone = GRAPHS.take_graph(graph.addr());
     // SAFETY: the caller gives the same guarantees.
     let code = unsafe { real::graph_destroy(graph) };
-    GRAPHS.end_graph(graph.addr());
+    GRAPHS.end(gone);
     code
 }

@@ -14,8 +14,8 @@ use crate::alloc::driver::sim::SimDriver;
 use crate::alloc::policy::{
     Action, Cap, CapRequest, EffectiveCap, KillSwitch, alloc_cache_action, plan_cap,
 };
-use crate::alloc::stats::{Counter, Mode, Snapshot};
-use crate::alloc::steps::{Known, Monitored};
+use crate::alloc::stats::{Counter, Known, Mode, Snapshot};
+use crate::alloc::steps::Monitored;
 use crate::alloc::{Cache, Config, PeakWindow, Peaks};
 
 /// Why the driver's pool cannot be used.
@@ -129,8 +129,12 @@ impl Monitored for DriverPool {
                 self.enabled.set(false);
                 self.drains.set(self.drains.get() + 1);
                 self.set_threshold(0);
-                // SAFETY: the pool lives as long as the process.
-                unsafe { sys::cuMemPoolTrimTo(self.handle(), 0) };
+                // A pool gives back only what the host has seen to be free.
+                // SAFETY: the context is the device's, and the pool lives as long as the process.
+                unsafe {
+                    sys::cuCtxSynchronize();
+                    sys::cuMemPoolTrimTo(self.handle(), 0);
+                }
             }
         }
         if seq_len == 1 {

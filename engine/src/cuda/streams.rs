@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::contexts;
 use super::driver::CudaDriver;
+use super::{capture, contexts};
 use crate::alloc::driver::DriverStream;
 use crate::alloc::{Cache, StreamKey};
 
@@ -25,28 +25,29 @@ fn is_special(raw: usize) -> bool {
     raw <= 2
 }
 
-/// The key of a stream that the cache may keep blocks for; `None` for a special handle and for what
-/// the driver does not know.
+/// The key of a stream that the cache may keep blocks for; `None` for a special handle, for a stream
+/// that is captured without the cache, and for what the driver does not know.
 #[inline]
 pub(super) fn cacheable(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
-    let (last, epoch, key) = LAST.get();
-    if last == raw && epoch == EPOCH.load(Ordering::Acquire) {
-        return Some(key);
-    }
-    if is_special(raw) { None } else { look_up(cache, raw) }
+    if is_special(raw) || capture::is_outside(raw) { None } else { any(cache, raw) }
 }
 
 /// The key of any stream, of a special one too: a free may be ordered on it.
 #[inline]
 pub(super) fn any(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
-    cacheable(cache, raw).or_else(|| {
-        let context = if is_special(raw) { contexts::current() } else { None };
-        context.map(|context| key_of(cache, context, raw as u64))
-    })
+    let (last, epoch, key) = LAST.get();
+    if last == raw && epoch == EPOCH.load(Ordering::Acquire) {
+        return Some(key);
+    }
+    look_up(cache, raw)
 }
 
 #[cold]
 fn look_up(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
+    if is_special(raw) {
+        // What it names depends on the caller's context, so it is looked up each time.
+        return contexts::current().map(|context| key_of(cache, context, raw as u64));
+    }
     let epoch = EPOCH.load(Ordering::Acquire);
     let key = key_of(cache, contexts::of_stream(raw)?, raw as u64);
     LAST.set((raw, epoch, key));
@@ -60,7 +61,10 @@ pub(super) fn key_of(cache: &Cache<CudaDriver>, context: u32, raw: u64) -> Strea
 
 /// The stream is about to be destroyed: what is idle on it is given back.
 pub(super) fn end(cache: &Cache<CudaDriver>, raw: usize) {
-    if let Some(key) = cacheable(cache, raw) {
+    let context = if is_special(raw) { None } else { contexts::of_stream(raw) };
+    let known =
+        context.and_then(|device| cache.find_stream(DriverStream { device, raw: raw as u64 }));
+    if let Some(key) = known {
         cache.destroy_stream(key);
         forget_all();
     }

@@ -317,8 +317,8 @@ mod functions {
             cuDeviceTotalMem_v2 cuDriverGetVersion cuEventCreate cuEventDestroy_v2
             cuEventElapsedTime cuEventElapsedTime_v2 cuEventQuery cuEventRecord cuEventSynchronize
             cuExternalMemoryGetMappedBuffer cuFuncGetAttribute cuFuncSetAttribute
-            cuFuncSetCacheConfig cuGetErrorName cuGetErrorString cuGraphClone cuGraphGetNodes
-            cuGraphInstantiate cuGraphLaunch cuGraphUpload cuImportExternalMemory cuInit
+            cuFuncSetCacheConfig cuGetErrorName cuGetErrorString cuGraphGetNodes
+            cuGraphLaunch cuGraphUpload cuImportExternalMemory cuInit
             cuLaunchCooperativeKernel cuLaunchHostFunc cuLaunchKernel cuMemAdvise_v2
             cuMemAllocManaged cuMemFreeHost cuMemGetInfo_v2 cuMemHostAlloc cuMemPoolCreate
             cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemPoolTrimTo cuMemPrefetchAsync_v2

@@ -14,8 +14,8 @@ use super::{Args, device, term};
 use crate::alloc::driver::host::HostDriverKind;
 use crate::alloc::global::{HostAllocator, HostConfig, HostTwin};
 use crate::alloc::policy::{Action, EnvSettings, KillSwitch};
-use crate::alloc::stats::Snapshot;
-use crate::alloc::steps::{Known, Monitored, StepLog, StepLogConfig, fill_memory};
+use crate::alloc::stats::{Known, Snapshot};
+use crate::alloc::steps::{Monitored, StepLog, StepLogConfig, fill_memory};
 use crate::alloc::{Config, PeakWindow, Peaks};
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaAllocator, pool::DriverPool};
@@ -86,6 +86,7 @@ impl AllocatorRun {
         allocator: &HostAllocator,
         args: &Args,
     ) -> anyhow::Result<(Self, Threads, Device)> {
+        args.check()?;
         let settings = EnvSettings::parse(|name| {
             std::env::var_os(name).map(std::os::unix::ffi::OsStringExt::into_vec)
         });
@@ -96,8 +97,9 @@ impl AllocatorRun {
         let config = Config { kill_switch, cap: settings.cap.value };
         let (served, threads, device) = match args.device {
             DeviceKind::Cpu => {
-                let host = HostConfig { driver: args.host_driver, cache: config };
-                let served = Served::Host(allocator.install(host)?, args.host_driver);
+                let driver = args.host_driver.unwrap_or_default();
+                let host = HostConfig { driver, cache: config };
+                let served = Served::Host(allocator.install(host)?, driver);
                 (served, init_threads(args.threads), Device::Cpu)
             }
             DeviceKind::Cuda(_) => {

@@ -55,20 +55,47 @@ pub struct Args {
     /// Where to compute: `cpu`, `cuda`, or `cuda:N` for the N-th device.
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: DeviceKind,
-    /// When the measured decode begins, fill the allocator cache and take memory of the CUDA device
-    /// until only N MiB are free, to see what happens when it runs out.
+    /// With --device cuda: when the measured decode begins, fill the allocator cache and take memory of
+    /// the device until only N MiB are free, to see what happens when it runs out.
     #[arg(long, value_name = "N")]
     pub leave_free_mb: Option<u64>,
     /// What is below the allocator cache: `system`, or `mmap` with one call to the kernel for each
     /// block, which shows what a driver call costs.
-    #[arg(long, value_name = "system|mmap", default_value = "system")]
-    pub host_driver: HostDriverKind,
+    /// The default is `system`.
+    #[arg(long, value_name = "system|mmap")]
+    pub host_driver: Option<HostDriverKind>,
     /// Write the cell report, one JSON object, to this file.
     #[arg(long, value_name = "PATH")]
     pub report: Option<PathBuf>,
     /// Print the generated text, as one JSON string, before the profile lines.
     #[arg(long)]
     pub show_text: bool,
+}
+
+impl Args {
+    /// Refuses what makes no sense together, before anything is loaded.
+    ///
+    /// # Errors
+    /// Which options do not fit the device.
+    pub fn check(&self) -> anyhow::Result<()> {
+        match self.device {
+            DeviceKind::Cpu => {
+                if let Some(mb) = self.leave_free_mb {
+                    anyhow::bail!("--leave-free-mb {mb} needs a CUDA device: add `--device cuda`");
+                }
+            }
+            DeviceKind::Cuda(_) => {
+                if let Some(driver) = self.host_driver {
+                    let driver = driver.as_str();
+                    anyhow::bail!(
+                        "--host-driver {driver} is below the cache of host memory, which a CUDA \
+                         device does without: leave it out, or take `--device cpu`"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Where to compute.
@@ -115,6 +142,19 @@ mod tests {
         for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "CUDA"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn options_that_do_not_fit_the_device_are_refused() {
+        let check = |args: &[&str]| {
+            let all = ["decode-bench", "-m", "x"].iter().chain(args);
+            Args::try_parse_from(all).unwrap().check().map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&["--host-driver", "mmap"]), Ok(()));
+        assert_eq!(check(&["--device", "cuda", "--leave-free-mb", "0"]), Ok(()));
+        assert!(check(&["--leave-free-mb", "0"]).unwrap_err().contains("needs a CUDA device"));
+        let mixed = check(&["--device", "cuda:1", "--host-driver", "mmap"]).unwrap_err();
+        assert!(mixed.contains("take `--device cpu`"), "{mixed}");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Graph capture: pins, replay, refusal, and giving up at every step.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use candle_core::{CudaDevice, DType, Device, Tensor};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use engine::alloc::policy::Action;
 use engine::alloc::stats::Counter;
 use engine::alloc::steps::Monitored as _;
 use engine::alloc::{CaptureRefused, Config};
@@ -233,6 +235,98 @@ fn a_drain_within_a_capture_waits_for_its_end() {
         assert!(gauges.pinned_bytes > 0, "and the graph kept its blocks");
         graph.launch().unwrap();
         drop(graph);
+        settle(allocator);
+    });
+}
+
+#[test]
+fn a_step_that_panics_leaves_no_capture_behind() {
+    let name = "capture::a_step_that_panics_leaves_no_capture_behind";
+    scenario(name, &[], UPLOADS, || {
+        let (device, allocator) = cached(Config::default());
+        let step = Step::new(&device);
+        let expected = values(&step.run().unwrap());
+        for panicking_pass in 0..2 {
+            let mut pass = 0;
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                drop(capture(cuda(&device), &mut || {
+                    let output = step.run()?;
+                    if pass == panicking_pass {
+                        std::panic::resume_unwind(Box::new("within the step"));
+                    }
+                    pass += 1;
+                    Ok(output)
+                }));
+            }));
+            assert!(panicked.is_err());
+            // What candle has uploaded, and keeps, came out of the cache.
+            drop(step.run().unwrap());
+            assert_as_before(allocator, &step, &expected);
+        }
+        drop(capture(cuda(&device), &mut || step.run()).unwrap());
+        assert_as_before(allocator, &step, &expected);
+    });
+}
+
+#[test]
+fn a_captured_stream_that_is_destroyed_takes_its_window_with_it() {
+    let name = "capture::a_captured_stream_that_is_destroyed_takes_its_window_with_it";
+    scenario(name, &[], UPLOADS, || {
+        let (device, allocator) = cached(Config::default());
+        let step = Step::new(&device);
+        let expected = values(&step.run().unwrap());
+        let other = stream_of(&device).context().new_stream().unwrap();
+        other.begin_capture(THIS_THREAD).unwrap();
+        drop(other);
+        assert_as_before(allocator, &step, &expected);
+        drop(capture(cuda(&device), &mut || step.run()).unwrap());
+        drop(step.run().unwrap());
+        assert_as_before(allocator, &step, &expected);
+    });
+}
+
+#[test]
+fn what_is_given_up_within_a_capture_is_waited_for_at_its_end() {
+    let name = "capture::what_is_given_up_within_a_capture_is_waited_for_at_its_end";
+    scenario(name, &[], UPLOADS, || {
+        let (device, allocator) = cached(Config::default());
+        let step = Step::new(&device);
+        let (earlier, output) = capture(cuda(&device), &mut || step.run()).unwrap();
+        drop(output);
+        let stream = stream_of(&device);
+        let other = stream.context().new_stream().unwrap();
+        // SAFETY: the block is zeroed by the driver and given up below.
+        let block = unsafe { other.alloc::<u8>(1 << 20) }.unwrap();
+        let _uploads = rehearse(&device, allocator, &step);
+        stream.begin_capture(THIS_THREAD).unwrap();
+        drop(step.run().unwrap());
+        let waits = driver("context_sync");
+        // Each of these needs the device to be done, and nothing may wait within a capture.
+        drop(block);
+        drop(other);
+        drop(earlier);
+        assert_eq!(driver("context_sync"), waits);
+        let pinned = || allocator.cache().gauges().pinned_bytes;
+        assert!(pinned() > 0);
+        let graph = stream.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+        assert!(driver("context_sync") > waits);
+        assert!(pinned() > 0, "the new graph's blocks");
+        drop(graph);
+        assert_eq!(pinned(), 0, "and none of the earlier one's");
+        settle(allocator);
+    });
+}
+
+#[test]
+fn the_cache_stays_off_under_a_capture_that_began_without_it() {
+    let name = "capture::the_cache_stays_off_under_a_capture_that_began_without_it";
+    scenario(name, &[], Expect::Clean, || {
+        let (device, allocator) = installed(Config::default());
+        let stream = stream_of(&device);
+        stream.begin_capture(THIS_THREAD).unwrap();
+        assert_eq!(allocator.before_forward(1), Action::Leave);
+        drop(stream.end_capture(CUgraphInstantiate_flags(0)).unwrap());
+        assert_eq!(allocator.before_forward(1), Action::Enable);
         settle(allocator);
     });
 }

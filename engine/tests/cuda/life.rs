@@ -60,7 +60,7 @@ fn a_block_that_is_freed_after_the_end_is_left_alone() {
     scenario(name, &[], Expect::NoViolation, || {
         let (device, allocator) = cached(Config::default());
         let tensor = Tensor::zeros(1024, DType::F32, &device).unwrap();
-        allocator.cache().shutdown();
+        allocator.shutdown();
         let calls = driver_calls();
         drop(tensor);
         let after = Tensor::zeros(1024, DType::F32, &device);
@@ -80,6 +80,18 @@ fn a_forked_child_leaves_the_driver_alone() {
         let child = unsafe { libc::fork() };
         if child == 0 {
             drop(tensor);
+            // Streams that this thread has not used: they must not be looked up either.
+            let mut address = 0;
+            // SAFETY: the places are valid; nothing is there to be freed.
+            unsafe {
+                use cudarc::driver::sys;
+                for stream in [0x10, 0].map(std::ptr::without_provenance_mut) {
+                    let _ = sys::cuMemAllocAsync(&mut address, 64, stream);
+                    let _ = sys::cuMemFreeAsync(4096, stream);
+                }
+                let _ = sys::cuMemAlloc_v2(&mut address, 64);
+                let _ = sys::cuMemFree_v2(4096);
+            }
             let untouched = driver_calls() == calls && driver("violation") == 0;
             // SAFETY: ends this process at once.
             unsafe { libc::_exit(if untouched { 0 } else { 1 }) };

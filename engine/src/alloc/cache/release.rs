@@ -8,7 +8,7 @@ use crate::alloc::driver::{Address, Driver, DriverBlock, DriverStream, EventStat
 use crate::alloc::lock::RawLock;
 use crate::alloc::state::{Fence, Phase, State};
 use crate::alloc::stats::{Counter, Mode};
-use crate::alloc::table::{BlockState, NONE, UNCLASSED};
+use crate::alloc::table::{BlockState, NONE};
 
 /// Blocks that leave the release queue under one hold of the lock.
 const RELEASE_BATCH: usize = 16;
@@ -70,6 +70,27 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         state
     }
 
+    /// As [`quiesce`](Self::quiesce), and waits for every other driver call that must not fall into
+    /// what follows. Not to be called from within one.
+    pub(crate) fn quiesce_and_lock_out<'a>(
+        &'a self,
+        state: StateGuard<'a, L>,
+    ) -> StateGuard<'a, L> {
+        let mut state = self.quiesce(state);
+        while state.barriers > 0 {
+            drop(state);
+            L::relax();
+            state = self.quiesce(self.state.lock());
+        }
+        state
+    }
+
+    /// Says that driver calls follow which must not fall into a capture or come after the end.
+    pub(super) fn raise_barrier(&self, mut state: StateGuard<'_, L>) -> Barrier<'_, D, L> {
+        state.barriers += 1;
+        Barrier { cache: self, raised: true }
+    }
+
     /// Puts an event behind the next block that another stream has used. The block is published
     /// only once its event is recorded.
     fn fence_next<'a>(&'a self, mut state: StateGuard<'a, L>) -> StateGuard<'a, L> {
@@ -78,7 +99,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         let user = state.driver_stream(block.used_on);
         let within_bound = state.cap.admits(state.fenced_bytes + block.physical_bytes);
         let only_user = !block.used_on_many && within_bound;
-        drop(state);
+        let barrier = self.raise_barrier(state);
         let event = match only_user {
             true => self.timed(|driver| driver.record_event(user)).ok(),
             false => None,
@@ -86,23 +107,22 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         // Without an event there is one other way to know that the work is done.
         let synchronised = event.is_none()
             && self.timed(|driver| driver.synchronize(only_user.then_some(user))).is_ok();
-        let mut state = self.state.lock();
+        let mut state = barrier.lower();
         match event {
             Some(event) => {
                 state.table.get_mut(index).state = BlockState::Fenced;
                 state.fenced_bytes += block.physical_bytes;
                 state.fences.push(Fence { block: index, event });
             }
-            None => {
+            None if synchronised => {
                 let block = state.table.get_mut(index);
                 block.used_on = NONE;
                 block.used_on_many = false;
-                if !synchronised {
-                    // Nothing can tell when the work is done: the driver's own order must.
-                    block.slot = UNCLASSED;
-                }
                 state.retire(index);
             }
+            // Nothing can tell when the other stream is done with the block: it is left alone, parked
+            // for ever, because freeing it could pull it from under work.
+            None => state.counters[Counter::FreeFailures] += 1,
         }
         state
     }
@@ -114,11 +134,11 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             return;
         }
         let fences = std::mem::take(&mut state.fences);
-        drop(state);
+        let barrier = self.raise_barrier(state);
         let (done, pending): (Vec<Fence>, Vec<Fence>) = fences
             .into_iter()
             .partition(|fence| self.driver.poll_event(fence.event) == EventState::Done);
-        let mut state = self.state.lock();
+        let mut state = barrier.lower();
         state.fences.extend(pending);
         done.into_iter().for_each(|fence| state.fence_is_done(fence.block));
         self.settle(state);
@@ -181,6 +201,31 @@ impl<D: Driver, L: RawLock> Drop for FreeCalls<'_, D, L> {
     }
 }
 
+/// Driver calls that are under way; see [`Cache::raise_barrier`].
+pub(super) struct Barrier<'a, D: Driver, L: RawLock> {
+    cache: &'a Cache<D, L>,
+    raised: bool,
+}
+
+impl<'a, D: Driver, L: RawLock> Barrier<'a, D, L> {
+    /// The calls have returned.
+    pub(super) fn lower(mut self) -> StateGuard<'a, L> {
+        let mut state = self.cache.state.lock();
+        state.barriers -= 1;
+        self.raised = false;
+        state
+    }
+}
+
+impl<D: Driver, L: RawLock> Drop for Barrier<'_, D, L> {
+    /// A driver that panics does not make others wait for ever.
+    fn drop(&mut self) {
+        if self.raised {
+            self.cache.state.lock().barriers -= 1;
+        }
+    }
+}
+
 impl State {
     /// Whether nothing waits for a decision or for the driver.
     fn is_settled(&self) -> bool {
@@ -212,7 +257,11 @@ impl State {
 
     /// Sends a parked block on: behind a fence where another stream has used it.
     pub(crate) fn place_unparked(&mut self, index: u32) {
-        if self.table.get(index).used_on == NONE {
+        let block = *self.table.get(index);
+        // The work of a stream that is gone was waited for.
+        let is_done = block.used_on == NONE || !block.used_on_many && !self.is_alive(block.used_on);
+        if is_done {
+            self.table.get_mut(index).used_on = NONE;
             self.retire(index);
         } else {
             self.table.get_mut(index).state = BlockState::Retiring;
@@ -225,12 +274,5 @@ impl State {
         block.used_on = NONE;
         self.fenced_bytes -= block.physical_bytes;
         self.retire(index);
-    }
-
-    /// All work of all streams is done.
-    pub(crate) fn fences_are_done(&mut self) {
-        for fence in std::mem::take(&mut self.fences) {
-            self.fence_is_done(fence.block);
-        }
     }
 }

@@ -179,23 +179,28 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     }
 
     /// The driver is out of memory: gives everything idle back, waits for the device, trims the
-    /// driver's own pool and asks once more.
+    /// driver's own pool and asks once more. Within a capture that another thread has begun meanwhile
+    /// nothing is done.
     fn rescue(&self, driver_request: DriverRequest) -> Result<Address, DriverError> {
-        self.state.lock().counters[Counter::OomRetries] += 1;
-        let synchronised = self.timed(|driver| driver.synchronize(None));
         let mut state = self.state.lock();
-        if synchronised.is_ok() {
-            state.fences_are_done();
+        state.counters[Counter::OomRetries] += 1;
+        if state.phase == Phase::Capturing {
+            return Err(DriverError::OutOfMemory);
         }
-        let mut state = self.settle_and_lock(state);
-        if state.phase != Phase::Capturing {
-            state.release_all_idle(None, FreeCause::Flush);
-        }
+        let barrier = self.raise_barrier(state);
+        // What waited for other streams can go as well once these are done.
+        let _ = self.timed(|driver| driver.synchronize(None));
+        self.poll_fences();
+        let mut state = self.settle_and_lock(self.state.lock());
+        state.release_all_idle(None, FreeCause::Flush);
         drop(self.quiesce(state));
+        // A pool gives back only what the host has seen to be free.
+        let _ = self.timed(|driver| driver.synchronize(None));
         self.timed(|driver| driver.trim());
         let retried = self.timed(|driver| driver.alloc(driver_request));
+        let mut state = barrier.lower();
         if retried.is_ok() {
-            self.state.lock().counters[Counter::OomRescues] += 1;
+            state.counters[Counter::OomRescues] += 1;
         }
         retried
     }

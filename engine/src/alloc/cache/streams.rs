@@ -54,13 +54,16 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         if self.is_forked_child() {
             return;
         }
-        let state = self.state.lock();
-        let (driver_stream, phase) = (state.driver_stream(stream.0), state.phase);
-        drop(state);
-        // Within a capture there is nothing to wait for: its work only runs when it is replayed.
-        if phase != Phase::Capturing {
+        let mut state = self.state.lock();
+        let driver_stream = state.driver_stream(stream.0);
+        if state.phase == Phase::Capturing {
+            // Nothing may wait within a capture, and the stream's own work may still run.
+            state.wait_at_end = true;
+        } else {
+            let barrier = self.raise_barrier(state);
             // A stream that cannot be waited for is gone for the driver already.
             let _ = self.driver.synchronize(Some(driver_stream));
+            drop(barrier.lower());
         }
         self.poll_fences();
         let mut state = self.state.lock();

@@ -43,17 +43,17 @@ impl PassedThrough {
 
     /// Hands an allocation on. With the kill switch its time is taken, because a comparison asks
     /// what the calls cost that the cache saves.
-    fn alloc(&self, call: impl FnOnce() -> Result<u64, c_int>) -> Result<u64, c_int> {
-        if unserved() == Unserved::Killed {
-            self.killed.fetch_add(1, Ordering::Relaxed);
-            self.timed(call)
-        } else {
-            self.not_installed.fetch_add(1, Ordering::Relaxed);
-            call()
+    pub(super) fn alloc(&self, call: impl FnOnce() -> Result<u64, c_int>) -> Result<u64, c_int> {
+        let killed = unserved() == Unserved::Killed;
+        let result = if killed { self.timed(call) } else { call() };
+        if result.is_ok() {
+            let count = if killed { &self.killed } else { &self.not_installed };
+            count.fetch_add(1, Ordering::Relaxed);
         }
+        result
     }
 
-    fn free(&self, call: impl FnOnce() -> c_int) -> c_int {
+    pub(super) fn free(&self, call: impl FnOnce() -> c_int) -> c_int {
         self.frees.fetch_add(1, Ordering::Relaxed);
         if unserved() == Unserved::Killed { self.timed(call) } else { call() }
     }
