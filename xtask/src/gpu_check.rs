@@ -88,6 +88,18 @@ impl GpuResult {
     pub(crate) fn has_failed(&self) -> bool {
         self.checks.iter().any(|check| check.verdict == Verdict::Fail)
     }
+
+    /// Why nothing was checked, in the words of the first check; `None` where something was.
+    pub(crate) fn find_nothing_checked(&self) -> Option<String> {
+        if self.checks.iter().any(|check| check.verdict != Verdict::NotPossible) {
+            return None;
+        }
+        let first = self.checks.first();
+        let why = first.map_or("no check was planned".to_owned(), |check| {
+            format!("`{}`: {}", check.name, check.seen)
+        });
+        Some(format!("none of {} checks could be made: {why}", self.checks.len()))
+    }
 }
 
 /// Whether a card's name is that of the stand-in driver.

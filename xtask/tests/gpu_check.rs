@@ -3,119 +3,14 @@
 
 #[path = "fixture/folder.rs"]
 mod folder;
+#[path = "fixture/gpu_workspace.rs"]
+mod gpu_workspace;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use folder::Folder;
-
-/// What a sound program reports on a card, with the cache on and killed.
-const SOUND: &str = r#"
-[[cell]]
-report_file = "oom-rescue-m-oom-rescue"
-overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, settings = { allocator = { state = "policy", driver = "cuda" } }, allocator = { totals = { requests = 10, hits = 9, misses = 1, oom_retries = 2, oom_rescues = 2 }, decode_steps = [{ driver_allocs = 1 }] } }
-[[cell]]
-env = { ARC_CANDLE_ALLOC_CACHE = "0" }
-step_ms = 2.0
-overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, settings = { allocator = { state = "killed", driver = "cuda" } }, allocator = { totals = { requests = 10, misses = 10 }, decode_steps = [{ driver_allocs = 500, driver_frees = 500, host_ns = 900000 }] } }
-[[cell]]
-env = { ARC_ALLOC_CACHE_MAX_MB = "0" }
-leak_bytes_per_step = 1048576
-overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, memory = { idle_peak_bytes = 671088640 }, settings = { allocator = { state = "policy", driver = "cuda" } }, allocator = { totals = { requests = 10, hits = 9, misses = 1 }, decode_steps = [{ driver_allocs = 1 }] } }
-[[cell]]
-env = { ARC_ALLOC_CACHE_MAX_MB = "1" }
-overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, memory = { idle_peak_bytes = 1000000 }, settings = { allocator = { state = "policy", driver = "cuda", cap_bytes = 1048576 } }, allocator = { totals = { requests = 10, hits = 9, misses = 1 }, decode_steps = [{ driver_allocs = 60, driver_frees = 60 }] } }
-[[cell]]
-step_ms = 1.0
-overlay = { device = { backend = "cuda", name = "Scripted X1", total_memory_bytes = 8589934592 }, memory = { idle_peak_bytes = 9000000 }, settings = { allocator = { state = "policy", driver = "cuda", cap_bytes = 1073741824 } }, allocator = { totals = { requests = 10, hits = 9, misses = 1 }, decode_steps = [{ driver_allocs = 1, host_ns = 30000 }] } }
-"#;
-
-/// A workspace with the models `m` and `n`, and a program that plays a script.
-struct Workspace {
-    dir: Folder,
-}
-
-impl std::ops::Deref for Workspace {
-    type Target = Folder;
-
-    fn deref(&self) -> &Folder {
-        &self.dir
-    }
-}
-
-impl Workspace {
-    /// With faults before what a sound program does.
-    fn new(faults: &str) -> Workspace {
-        let workspace = Workspace { dir: Folder::new() };
-        workspace.write("Cargo.toml", "");
-        for model in ["m", "n"] {
-            workspace.write(&format!("bench-configs/models/{model}.toml"), "");
-        }
-        workspace.write("script.toml", &format!("launch_log = \"launches.txt\"\n{faults}{SOUND}"));
-        workspace.write_program(
-            "decode-bench",
-            &format!(
-                "exec '{}' scripted-runner --script script.toml \"$@\"",
-                env!("CARGO_BIN_EXE_xtask")
-            ),
-        );
-        workspace
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        command
-            .args(["gpu-check", "--binary", "decode-bench", "--model", "m"])
-            .args(args)
-            .current_dir(self.dir.root())
-            .env("ARC_CANDLE_ALLOC_CACHE", "0")
-            .env("PATH", self.path("bin"))
-            .env_remove("CARGO_TARGET_DIR");
-        command
-    }
-
-    fn check(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    /// The only folder that was written.
-    fn folder(&self) -> PathBuf {
-        let folders: Vec<_> = std::fs::read_dir(self.path("benchmarks/ab"))
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
-        assert_eq!(folders.len(), 1, "{folders:?}");
-        folders[0].clone()
-    }
-
-    fn result(&self) -> Value {
-        read_json(&self.folder().join("result.json"))
-    }
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Name and verdict of each check.
-fn verdicts(result: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let checks = result["checks"].as_array().unwrap();
-    checks.iter().map(|check| (text(&check["name"]), text(&check["verdict"]))).collect()
-}
-
-fn verdict_of(result: &Value, name: &str) -> (String, String) {
-    let checks = result["checks"].as_array().unwrap();
-    let check = checks.iter().find(|check| check["name"] == name).unwrap();
-    let text = |key: &str| check[key].as_str().unwrap().to_owned();
-    (text("verdict"), text("seen"))
-}
+use gpu_workspace::{Workspace, ZEROS, sound_cell, stderr, verdict_of, verdicts};
 
 #[test]
 fn a_sound_program_passes_and_everything_is_on_disk() {
@@ -152,7 +47,7 @@ fn a_sound_program_passes_and_everything_is_on_disk() {
     let launch = events.iter().find(|event| event["run"] == "02-decode-m-on-1").unwrap();
     assert!(launch["environment"]["ARC_CANDLE_ALLOC_CACHE"].is_null());
     let text = std::fs::read_to_string(folder.join("report.md")).unwrap() + &journal;
-    assert!(!text.contains(&*workspace.dir.root().to_string_lossy()), "{text}");
+    assert!(!text.contains(&*workspace.root().to_string_lossy()), "{text}");
     let rescue = events.iter().find(|event| event["run"] == "12-oom-rescue-m-oom-rescue").unwrap();
     let command = rescue["command"].to_string();
     assert!(command.contains("\"--leave-free-mb\",\"0\""), "{command}");
@@ -160,12 +55,12 @@ fn a_sound_program_passes_and_everything_is_on_disk() {
 
 #[test]
 fn tokens_that_differ_fail() {
-    let killed = SOUND.split("[[cell]]").nth(2).unwrap();
-    let fault = killed.replace(
+    let workspace = Workspace::new(&sound_cell(
+        1,
+        "report_file = \"killed-1\"",
         "overlay = {",
-        "report_file = \"killed-1\"\noverlay = { output = { token_ids = [0, 1, 2, 77, 4] },",
-    );
-    let workspace = Workspace::new(&format!("[[cell]]{fault}"));
+        "overlay = { output = { token_ids = [0, 1, 2, 77, 4] },",
+    ));
     let output = workspace.check(&["--json", "--quick"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -178,22 +73,43 @@ fn tokens_that_differ_fail() {
 }
 
 #[test]
-fn counters_that_are_missing_fail() {
-    let fault = "[[cell]]\nreport_file = \"decode-m\"\noverlay = { device = { backend = \"cuda\" }, \
-                 settings = { allocator = { state = \"policy\", driver = \"cuda\" } } }\n";
-    let workspace = Workspace::new(fault);
-    assert_eq!(workspace.check(&["--quick"]).status.code(), Some(1));
-    let (verdict, seen) = verdict_of(&workspace.result(), "decode/m");
-    assert_eq!(verdict, "fail");
-    assert!(seen.contains("where `killed` was asked for"), "{seen}");
-    let workspace = Workspace::new(
-        &fault
-            .replace("decode-m", "oom-rescue")
-            .replace("\"cuda\" } } }", "\"cuda\" } }, allocator = { totals = { requests = 0 } } }"),
-    );
+fn a_report_without_what_it_must_have_fails() {
+    let section = "allocator = { totals = {";
+    for (replaced, by, because) in [
+        (section, "later = { totals = {", "no `allocator` section"),
+        ("driver = \"cuda\"", "driver = \"none of yours\"", "`none of yours`, not `cuda`"),
+        (ZEROS, "drains = 0", "must be 0 and is not reported"),
+        ("\"policy\"", "\"killed\"", "where `policy` was asked for"),
+    ] {
+        let workspace = Workspace::new(&sound_cell(4, "report_file = \"start\"", replaced, by));
+        let output = workspace.check(&["--quick"]);
+        assert_eq!(output.status.code(), Some(1), "{because}: {}", stderr(&output));
+        let (verdict, seen) = verdict_of(&workspace.result(), "start/m");
+        assert_eq!((verdict.as_str(), seen.contains(because)), ("fail", true), "{seen}");
+    }
+    let workspace = Workspace::new(&sound_cell(0, "", ", oom_retries = 2, oom_rescues = 2", ""));
+    // The types have these counters, so that only the text tells that they are missing.
     assert_eq!(workspace.check(&["--quick"]).status.code(), Some(1));
     let (verdict, seen) = verdict_of(&workspace.result(), "oom-rescue/m");
     assert_eq!((verdict.as_str(), seen.contains("oom_retries")), ("fail", true), "{seen}");
+}
+
+#[test]
+fn memory_that_is_not_kept_fails() {
+    let on = ("report_file = \"memory-m-on\"\nleak_bytes_per_step = 4194304", 4);
+    let unbounded = ("report_file = \"memory-m-unbounded\"", 2);
+    let cap = "driver = \"cuda\", cap_bytes = 1073741824";
+    for ((line, number), replaced, by, because) in [
+        (on, "", "", "on: held memory grew from 68 to 2620 MiB"),
+        (unbounded, "driver = \"cuda\"", cap, "where none was asked for"),
+        (unbounded, "overlay = {", "overlay = { output = { token_ids = [0] },", "unbounded only 1"),
+    ] {
+        let workspace = Workspace::new(&sound_cell(number, line, replaced, by));
+        let output = workspace.check(&["--quick"]);
+        assert_eq!(output.status.code(), Some(1), "{because}: {}", stderr(&output));
+        let (verdict, seen) = verdict_of(&workspace.result(), "memory/m");
+        assert_eq!((verdict.as_str(), seen.contains(because)), ("fail", true), "{seen}");
+    }
 }
 
 #[test]
@@ -245,8 +161,8 @@ fn what_no_longer_fits_is_left_out_and_said() {
     let slow = "[[cell]]\nreport_file = \"decode-m-on-1\"\nsleep_ms = 2500\n\
                 overlay = { device = { backend = \"cuda\", name = \"Scripted X1\" }, settings = { \
                 allocator = { state = \"policy\", driver = \"cuda\" } }, allocator = { \
-                decode_steps = [{ driver_allocs = 1 }] } }\n";
-    let workspace = Workspace::new(slow);
+                totals = { ZEROS }, decode_steps = [{ driver_allocs = 1 }] } }\n";
+    let workspace = Workspace::new(&slow.replace("ZEROS", ZEROS));
     let output = workspace.check(&["--budget-s", "4"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let result = workspace.result();
@@ -258,13 +174,31 @@ fn what_no_longer_fits_is_left_out_and_said() {
 }
 
 #[test]
-fn a_hang_ends_with_the_budget_and_is_no_failure_of_the_program() {
+fn a_run_that_the_budget_cuts_off_within_seconds_is_no_failure_of_the_program() {
     let hang = "[[cell]]\nreport_file = \"decode-m-killed-1\"\nsleep_ms = 60000\n";
     let workspace = Workspace::new(hang);
     let output = workspace.check(&["--budget-s", "5"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let (verdict, seen) = verdict_of(&workspace.result(), "decode/m");
     assert_eq!(verdict, "not_possible", "{seen}");
+}
+
+#[test]
+fn checks_of_which_none_could_be_made_are_no_success() {
+    let workspace = Workspace::new("[[cell]]\nreport_file = \"start\"\nsleep_ms = 60000\n");
+    let output = workspace.check(&["--budget-s", "2.2"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(
+        text.ends_with(
+            "error: none of 7 checks could be made: `start/m`: start: the time was up after 2 s of \
+             it\nhint: allow more time with --budget-s, and mend what the table names\n"
+        ),
+        "{text}"
+    );
+    // What there is to read is written all the same.
+    assert!(String::from_utf8(output.stdout).unwrap().contains("not possible"));
+    assert!(verdicts(&workspace.result()).iter().all(|(_, verdict)| verdict == "not_possible"));
 }
 
 #[test]
@@ -305,20 +239,26 @@ fn a_folder_that_is_there_is_never_written_into() {
 
 #[test]
 fn the_checker_is_asked_where_it_is_installed() {
-    for (exit, summary, code, verdict) in [(0, "0 errors", 0, "pass"), (86, "3 errors", 1, "fail")]
-    {
+    let unsupported = "Error: Device not supported.";
+    for (exit, line, code, verdict, because) in [
+        (0, "ERROR SUMMARY: 0 errors", 0, "pass", "compute-sanitizer: 0 errors"),
+        (86, "ERROR SUMMARY: 3 errors", 1, "fail", "compute-sanitizer: 3 errors"),
+        (0, "ERROR SUMMARY: 7 errors", 1, "fail", "compute-sanitizer: 7 errors"),
+        (1, unsupported, 0, "not_possible", unsupported),
+    ] {
         let workspace = Workspace::new("");
+        let report = if exit == 1 { "exit 1" } else { "\"$program\" \"$@\" || exit 1" };
         workspace.write_program(
             "bin/compute-sanitizer",
             &format!(
-                "while [ \"$1\" != --model ]; do program=$1; shift; done\n\"$program\" \"$@\" || exit \
-                 1\necho '========= ERROR SUMMARY: {summary}'\nexit {exit}"
+                "while [ \"$1\" != --model ]; do program=$1; shift; done\necho '========= {line}'\n\
+                 {report}\nexit {exit}"
             ),
         );
         let output = workspace.check(&["--quick"]);
-        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(code), "{line}: {}", stderr(&output));
         let (found, seen) = verdict_of(&workspace.result(), "sanitizer/m");
-        assert_eq!((found.as_str(), seen), (verdict, format!("compute-sanitizer: {summary}")));
+        assert_eq!((found.as_str(), seen.ends_with(because)), (verdict, true), "{seen}");
     }
 }
 

@@ -17,8 +17,9 @@ use std::path::PathBuf;
 /// Nothing is built: where the machine has no cargo, carry the built `xtask` and call it as `xtask
 /// gpu-check` from a checkout. A folder `lib` beside the program is put before LD_LIBRARY_PATH.
 ///
-/// Exit codes: 0 nothing failed (what was not possible is listed); 1 a check failed; 2 it could not
-/// run; 130 interrupted, with everything finished so far on disk.
+/// Exit codes: 0 some checks passed and none failed (what was not possible is listed); 1 a check
+/// failed; 2 it could not run, or no check could be made; 130 interrupted, with everything finished
+/// so far on disk.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

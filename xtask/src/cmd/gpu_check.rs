@@ -13,8 +13,7 @@ use crate::edge::interrupt::Interrupt;
 use crate::edge::launch_lock::LaunchLock;
 use crate::edge::{clock, env, files, host, model_store, term};
 use crate::gpu_check::judge::{
-    Run, decided, judge_cap, judge_decode, judge_memory, judge_oom_rescue, judge_start,
-    not_possible,
+    Run, judge_cap, judge_decode, judge_memory, judge_oom_rescue, judge_start, not_possible,
 };
 use crate::gpu_check::plan::Check;
 use crate::gpu_check::{
@@ -24,10 +23,11 @@ use crate::gpu_check::{
 use crate::model_ref::ResolvedModel;
 use crate::outcome::Outcome;
 
+mod ending;
 mod launch;
 mod output;
 
-use launch::{Launcher, Sanitized};
+use launch::Launcher;
 
 /// Why graphs are not checked.
 const NO_GRAPHS: &str =
@@ -76,13 +76,15 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     }
     term::log(&format!("gpu-check: {}", render::render_summary(&result)));
     term::log(&format!("gpu-check: wrote `{}`", launcher.shown_folder()));
-    Ok(if interrupt.is_set() {
-        Outcome::Interrupted
-    } else if result.has_failed() {
-        Outcome::Violation
-    } else {
-        Outcome::Done
-    })
+    if interrupt.is_set() {
+        return Ok(Outcome::Interrupted);
+    }
+    // Where nothing was checked, nothing is sound.
+    if let Some(why) = result.find_nothing_checked() {
+        return Err(anyhow!(why))
+            .hint("allow more time with --budget-s, and mend what the table names");
+    }
+    Ok(if result.has_failed() { Outcome::Violation } else { Outcome::Done })
 }
 
 fn find_binary(path: &Path) -> anyhow::Result<PathBuf> {
@@ -198,12 +200,7 @@ impl Checks<'_, '_> {
         if host::which(SANITIZER).is_none() {
             return Ok(not_possible(name, "compute-sanitizer is not installed"));
         }
-        let leg = &check.legs[0];
-        Ok(match self.launcher.run_sanitized(name, leg)? {
-            Sanitized::Clean(summary) => decided(name, &leg.name, Verdict::Pass, summary),
-            Sanitized::Errors(summary) => decided(name, &leg.name, Verdict::Fail, summary),
-            Sanitized::NotMade(why) => not_possible(name, &why),
-        })
+        self.launcher.run_sanitized(name, &check.legs[0])
     }
 }
 

@@ -2,10 +2,24 @@
 
 use super::seen::LegNumbers;
 
+/// No run takes longer, however much time is left.
+pub(crate) const LEG_LIMIT_S: f64 = 150.0;
 /// What a first run with a model is taken to need: its weights may have to be generated.
 const FIRST_RUN_S: f64 = 20.0;
 /// Estimates are exceeded by a little most of the time.
 const MARGIN: f64 = 1.15;
+/// A run that takes so many times its estimate hangs …
+const HANG_FACTOR: f64 = 4.0;
+/// … but none before this.
+const LEAST_HANG_S: f64 = 20.0;
+
+/// Whether a run that had to be stopped was hanging, rather than cut off by the budget.
+///
+/// It does not matter how late in the budget it was started: only how long it took, and what was
+/// expected of it.
+pub(crate) fn is_hang(wall_s: f64, estimate_s: f64) -> bool {
+    wall_s > (HANG_FACTOR * estimate_s).max(LEAST_HANG_S) || wall_s >= LEG_LIMIT_S
+}
 
 /// Seconds that a run with `max_tokens` will take, from the earlier runs with its model.
 pub(crate) fn estimate_s(earlier: &[&LegNumbers], max_tokens: u64) -> f64 {

@@ -11,8 +11,10 @@ use super::seen::{LegEnd, LegNumbers};
 use super::{CheckResult, Verdict};
 
 mod memory;
+mod sanitizer;
 
 pub(crate) use memory::{judge_cap, judge_memory, judge_oom_rescue};
+pub(crate) use sanitizer::{SANITIZER_ERRORS, judge_sanitizer};
 
 use crate::stats::location::median;
 
@@ -23,6 +25,18 @@ pub(crate) type Run = (Leg, LegEnd);
 const MOST_CALLS_SHARE: f64 = 0.1;
 /// … or fewer than this.
 const FEW_CALLS: f64 = 2.0;
+
+/// The driver that the cache is measured over, in the words of the report.
+const DRIVER: &str = "cuda";
+/// The counters that the program reports as `must_be_zero`: one that is not there was not counted.
+const MUST_BE_ZERO: [&str; 6] = [
+    "double_frees",
+    "capture_frees",
+    "pinned_evictions",
+    "free_failures",
+    "stale_addresses",
+    "cap_overshoots",
+];
 
 /// A verdict with what was seen.
 pub(super) struct Judged {
@@ -57,11 +71,6 @@ impl Judged {
 /// A check that could not be made.
 pub(crate) fn not_possible(name: &str, why: &str) -> CheckResult {
     Judged::not_possible(why).result(name, Vec::new())
-}
-
-/// A check with its verdict already known.
-pub(crate) fn decided(name: &str, leg: &str, verdict: Verdict, seen: String) -> CheckResult {
-    Judged { verdict, seen, figures: Value::Null }.result(name, vec![leg.to_owned()])
 }
 
 /// The program runs, and where it was told to.
@@ -242,18 +251,34 @@ pub(super) fn with_runs(
 
 /// What is wrong with a run, whatever it was for: settings, sums, or a counter that must be 0.
 fn find_wrong(leg: &Leg, numbers: &LegNumbers) -> Option<String> {
+    find_wrong_setting(leg, numbers).or_else(|| find_wrong_count(numbers))
+}
+
+fn find_wrong_setting(leg: &Leg, numbers: &LegNumbers) -> Option<String> {
     let (state, driver) = numbers.allocator();
-    let wanted = if leg.setting == Setting::Killed { "killed" } else { "policy" };
-    if driver.contains("pool") && leg.setting != Setting::Killed {
-        let settings = numbers.report.settings.allocator.as_ref();
+    let settings = numbers.report.settings.allocator.as_ref();
+    if driver.contains("pool") {
         let reason =
             settings.and_then(|settings| settings.reason.as_deref()).unwrap_or("no reason");
         return Some(format!("the fallback `{driver}` is in force, not the cache: {reason}"));
     }
+    if driver != DRIVER {
+        return Some(format!("the driver is `{driver}`, not `{DRIVER}`"));
+    }
+    let wanted = if leg.setting == Setting::Killed { "killed" } else { "policy" };
     if state != wanted {
         return Some(format!("the allocator is `{state}`, where `{wanted}` was asked for"));
     }
-    let totals = &numbers.report.allocator.as_ref()?.totals;
+    let cap = settings.and_then(|settings| settings.cap_bytes);
+    cap.filter(|_| leg.setting == Setting::Unbounded)
+        .map(|cap| format!("a cap of {cap} bytes is in force, where none was asked for"))
+}
+
+fn find_wrong_count(numbers: &LegNumbers) -> Option<String> {
+    let Some(allocator) = &numbers.report.allocator else {
+        return Some("the report has no `allocator` section".to_owned());
+    };
+    let totals = &allocator.totals;
     let sum = totals.hits + totals.misses + totals.bypasses.values().sum::<u64>();
     if sum != totals.requests {
         return Some(format!(
@@ -261,34 +286,41 @@ fn find_wrong(leg: &Leg, numbers: &LegNumbers) -> Option<String> {
             totals.requests
         ));
     }
-    totals
-        .must_be_zero
-        .iter()
-        .find(|(_, count)| **count > 0)
-        .map(|(name, count)| format!("`{name}` must be 0 and is {count}"))
+    let zeros = &totals.must_be_zero;
+    if let Some((name, count)) = zeros.iter().find(|(_, count)| **count > 0) {
+        return Some(format!("`{name}` must be 0 and is {count}"));
+    }
+    let missing = MUST_BE_ZERO.iter().find(|name| !zeros.contains_key(**name));
+    missing.map(|name| format!("`{name}` must be 0 and is not reported"))
 }
 
-/// Checks that all runs yield the same tokens, as far as the shortest goes.
+/// Checks that all runs yield what the first one yields: as many tokens, where as many were asked for,
+/// and otherwise the same as far as the shorter one goes.
 ///
 /// # Errors
-/// Where two of them part, or which has none.
+/// Where one of them parts from the first, is shorter or longer, or has none.
 pub(super) fn check_same_tokens(runs: &[(&Leg, &LegNumbers)]) -> Result<(), String> {
     let Some(((first_leg, first), rest)) = runs.split_first() else { return Ok(()) };
-    let tokens = |numbers: &LegNumbers| numbers.report.output.token_ids.clone();
-    let expected = tokens(first);
+    let expected = &first.report.output.token_ids;
     if expected.is_empty() {
         return Err(format!("{} reports no tokens", first_leg.name));
     }
     for (leg, numbers) in rest {
-        let found = tokens(numbers);
+        let found = &numbers.report.output.token_ids;
         if found.is_empty() {
             return Err(format!("{} reports no tokens", leg.name));
         }
-        if let Some(at) = expected.iter().zip(&found).position(|(a, b)| a != b) {
+        if let Some(at) = expected.iter().zip(found).position(|(a, b)| a != b) {
             return Err(format!(
                 "{} and {} part at token {at}: {} and {}",
                 first_leg.name, leg.name, expected[at], found[at]
             ));
+        }
+        if leg.max_tokens == first_leg.max_tokens && found.len() != expected.len() {
+            let mut ends = [(expected.len(), &first_leg.name), (found.len(), &leg.name)];
+            ends.sort_unstable();
+            let [(fewer, short), (more, long)] = ends;
+            return Err(format!("{long} yields {more} tokens, {short} only {fewer}"));
         }
     }
     Ok(())

@@ -6,15 +6,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::json;
 
+use super::ending::end_of;
 use super::{SANITIZER, file_name, library_env, output};
-use crate::classify::ExitKind;
 use crate::diagnostic::HintExt as _;
 use crate::edge::cell::{CellLaunch, CellOutcome, command_of, run_cell};
 use crate::edge::clock::Stopwatch;
 use crate::edge::interrupt::Interrupt;
 use crate::edge::journal_file::JournalFile;
 use crate::edge::{clock, env, files, git, host, term};
-use crate::gpu_check::budget::estimate_s;
+use crate::gpu_check::budget::{LEG_LIMIT_S, estimate_s};
+use crate::gpu_check::judge::{SANITIZER_ERRORS, judge_sanitizer, not_possible};
 use crate::gpu_check::render::render_page;
 use crate::gpu_check::{CheckResult, GpuResult, Leg, LegEnd, LegNumbers, SCHEMA, is_standin};
 use crate::hardware::render_slug;
@@ -23,14 +24,10 @@ use crate::model_ref::ResolvedModel;
 use crate::runner::{CellVars, Runner, parse_runner};
 use crate::scrub::Scrub;
 
-/// No run takes longer, however much time is left.
-const LEG_LIMIT_S: f64 = 150.0;
 /// What is not worth starting a run for.
 const LEAST_S: f64 = 2.0;
 /// Tokens of the discarded pass: every kernel is loaded after them.
 const WARMUP_TOKENS: u64 = 4;
-/// What the memory checker exits with where it found something.
-const SANITIZER_ERRORS: i32 = 86;
 /// How many times slower a program is under it, at the least guess.
 const SANITIZER_S: f64 = 40.0;
 
@@ -42,13 +39,6 @@ pub(super) struct Setup<'a> {
     pub(super) device: &'a str,
     pub(super) interrupt: Interrupt,
     pub(super) started: Stopwatch,
-}
-
-/// How the run under the memory checker went.
-pub(super) enum Sanitized {
-    Clean(String),
-    Errors(String),
-    NotMade(String),
 }
 
 /// Launches runs and keeps what they left.
@@ -143,7 +133,7 @@ impl<'a> Launcher<'a> {
         }
         let runner = self.runner(&[], &leg_args(self.setup.device, leg))?;
         let (outcome, name) = self.launch(check, leg, &runner, LEG_LIMIT_S)?;
-        let end = self.end_of(&outcome);
+        let end = end_of(&outcome, needs_s);
         if let Some(numbers) = end.numbers() {
             self.card = numbers.card().map(str::to_owned).or(self.card.take());
         }
@@ -151,39 +141,23 @@ impl<'a> Launcher<'a> {
         Ok(end)
     }
 
-    /// Makes a run under the memory checker, if there is time for it.
-    pub(super) fn run_sanitized(&mut self, check: &str, leg: &Leg) -> anyhow::Result<Sanitized> {
+    /// Makes a run under the memory checker, if there is time for it, and judges it.
+    pub(super) fn run_sanitized(&mut self, check: &str, leg: &Leg) -> anyhow::Result<CheckResult> {
         if self.left_s() < SANITIZER_S {
             let why = format!("{:.0} s are left, too few for it", self.left_s().max(0.0));
             self.note_skipped(check, leg, &why)?;
-            return Ok(Sanitized::NotMade(why));
+            return Ok(not_possible(check, &why));
         }
         let exit = SANITIZER_ERRORS.to_string();
         let before = [SANITIZER, "--tool", "memcheck", "--error-exitcode", &exit];
         let runner = self.runner(&before, &leg_args(self.setup.device, leg))?;
         let (outcome, name) = self.launch(check, leg, &runner, SANITIZER_S * 2.0)?;
-        let text = format!("{}\n{}", outcome.end.stdout.text(), outcome.end.stderr.text());
-        let summary = text
-            .lines()
-            .rev()
-            .find_map(|line| line.split_once("ERROR SUMMARY: "))
-            .map(|(_, summary)| format!("compute-sanitizer: {}", summary.trim()));
-        let end = self.end_of(&outcome);
+        let said = format!("{}\n{}", outcome.end.stdout.text(), outcome.end.stderr.text());
+        // The estimate is such that being slow under the checker never counts as hanging.
+        let end = end_of(&outcome, SANITIZER_S);
         self.keep_run(check, leg, &name, &outcome, &end)?;
-        Ok(match (outcome.end.exit, end) {
-            (ExitKind::Code(SANITIZER_ERRORS), _) => Sanitized::Errors(
-                summary.unwrap_or_else(|| "compute-sanitizer found errors".to_owned()),
-            ),
-            (_, LegEnd::Measured(_)) => Sanitized::Clean(
-                summary.unwrap_or_else(|| "compute-sanitizer found nothing".to_owned()),
-            ),
-            (_, LegEnd::Skipped(why)) => Sanitized::NotMade(why),
-            // Its own troubles, an unsupported driver for example, are none of the program's.
-            (_, LegEnd::Failed(why)) => match outcome.end.stopped {
-                Some(_) => Sanitized::NotMade(format!("too slow under the checker: {why}")),
-                None => Sanitized::Errors(why),
-            },
-        })
+        let exit = outcome.process_note().exit_code;
+        Ok(judge_sanitizer(check, &leg.name, &said, exit, &end))
     }
 
     /// Keeps a verdict.
@@ -293,31 +267,6 @@ impl<'a> Launcher<'a> {
         self.append(&start)
     }
 
-    /// What a run came to. One that the budget ended says nothing of the program.
-    fn end_of(&self, outcome: &CellOutcome) -> LegEnd {
-        let end = &outcome.end;
-        if outcome.was_interrupted() {
-            return LegEnd::Skipped("interrupted".to_owned());
-        }
-        if end.stopped.is_some() && end.wall.as_secs_f64() < LEG_LIMIT_S {
-            return LegEnd::Skipped(format!(
-                "the time was up after {:.0} s of it",
-                end.wall.as_secs_f64()
-            ));
-        }
-        if let Some(class) = outcome.classification {
-            return LegEnd::Failed(describe_failure(outcome, class.token()));
-        }
-        match &outcome.numbers {
-            Ok(numbers) => LegEnd::Measured(Box::new(LegNumbers {
-                report: numbers.report.clone().unwrap_or_default(),
-                json: numbers.report_json.clone().unwrap_or_default(),
-                wall_s: end.wall.as_secs_f64(),
-            })),
-            Err(why) => LegEnd::Failed(why.clone()),
-        }
-    }
-
     /// Keeps a run: its report in a file of its own, then the line that says so.
     fn keep_run(
         &mut self,
@@ -396,23 +345,4 @@ fn launch_entry(
         "command": command,
         "environment": environment,
     })
-}
-
-/// Why a run has no numbers: its class, how it ended, and its last words.
-fn describe_failure(outcome: &CellOutcome, class: &str) -> String {
-    let how = match outcome.end.exit {
-        ExitKind::Code(code) => format!("exit code {code}"),
-        ExitKind::Signal(signal) => format!("signal {signal}"),
-    };
-    let said: Vec<String> = outcome
-        .end
-        .stderr
-        .last_lines(3)
-        .iter()
-        .map(|line| line.trim().to_owned())
-        .filter(|line| !line.is_empty())
-        .collect();
-    let problem = outcome.numbers.as_ref().err().filter(|_| said.is_empty());
-    let words = problem.cloned().unwrap_or_else(|| said.join("; "));
-    format!("{class}, {how}: {words}")
 }

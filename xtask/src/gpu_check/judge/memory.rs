@@ -7,7 +7,7 @@ use super::{Judged, Run, check_same_tokens, with_runs};
 use crate::gpu_check::CheckResult;
 use crate::gpu_check::plan::{Leg, Setting};
 use crate::gpu_check::seen::LegNumbers;
-use crate::memory_curve::{CurveJudgement, HeldSource, curve_from_windows, judge_curves};
+use crate::memory_curve::{CurveJudgement, Growth, HeldSource, curve_from_windows, judge_curves};
 use crate::stats::interval::Bootstrap;
 
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -15,7 +15,8 @@ const MIB: f64 = (1_u64 << 20) as f64;
 const FLAT_MIB_PER_TOKEN: f64 = 0.05;
 const BOOTSTRAP: Bootstrap = Bootstrap { seed: 1, stream: 0, resamples: 200 };
 
-/// Over many tokens the cache stays under its cap and changes no token.
+/// Over many tokens the cache stays under its cap, holds no more than that allows, and changes no
+/// token.
 ///
 /// Whether memory grows is reported for each setting: under a cap that the run does not reach, a
 /// cache may still be filling.
@@ -29,16 +30,22 @@ pub(crate) fn judge_memory(name: &str, runs: &[Run]) -> CheckResult {
         let Some((_, on)) = measured.iter().find(|(leg, _)| leg.setting == Setting::On) else {
             return Judged::not_possible("there was no time for a run with the cache on");
         };
-        if let Err(why) = check_under_cap(on) {
+        if let Err(why) = check_under_cap(on).and_then(|()| check_kept(on)) {
             return Judged::fail(format!("on: {why}")).with(figures);
         }
         if let Err(why) = check_same_tokens(measured) {
             return Judged::fail(why).with(figures);
         }
+        if judge(on, &on.report.memory.windows).is_none() {
+            let windows = on.report.memory.windows.len();
+            return Judged::not_possible(format!("on: {windows} windows are too few for a curve"))
+                .with(figures);
+        }
         let curves: Vec<String> =
             measured.iter().map(|(leg, numbers)| describe_curve(leg, numbers)).collect();
         let tokens = on.report.output.token_ids.len();
-        Judged::pass(format!("over {tokens} tokens: {}; same tokens", curves.join(", ")), figures)
+        let same = if measured.len() > 1 { "; same tokens" } else { "" };
+        Judged::pass(format!("over {tokens} tokens: {}{same}", curves.join(", ")), figures)
     })
 }
 
@@ -138,6 +145,27 @@ fn check_under_cap(numbers: &LegNumbers) -> Result<(), String> {
         numbers.report.memory.idle_peak_bytes.ok_or("the report has no peak of idle bytes")?;
     if idle > cap {
         return Err(format!("{idle} bytes were idle at once, above the cap of {cap}"));
+    }
+    Ok(())
+}
+
+/// Held memory does not grow beyond what was held first and a full cache.
+fn check_kept(numbers: &LegNumbers) -> Result<(), String> {
+    let windows = &numbers.report.memory.windows;
+    let held: Option<Vec<u64>> = windows.iter().map(|window| window.held_end_bytes).collect();
+    let held = held.ok_or("the report says not of every window what is held")?;
+    let (Some(&first), Some(&last)) = (held.first(), held.last()) else { return Ok(()) };
+    let cap = numbers.report.settings.allocator.as_ref().and_then(|found| found.cap_bytes);
+    let cap = cap.ok_or("no cap is in force")?;
+    let is_flat = judge(numbers, windows).is_some_and(|found| found.growth == Growth::Flat);
+    if !is_flat && last > first.saturating_add(cap) {
+        let mib = |bytes: u64| bytes as f64 / MIB;
+        return Err(format!(
+            "held memory grew from {:.0} to {:.0} MiB, by more than the cap of {:.0} MiB",
+            mib(first),
+            mib(last),
+            mib(cap)
+        ));
     }
     Ok(())
 }

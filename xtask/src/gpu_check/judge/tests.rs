@@ -53,7 +53,21 @@ fn numbers(setting: Setting) -> LegNumbers {
             ..MemoryWindow::default()
         })
         .collect();
-    let totals = AllocCounters { requests: 10, hits: 9, misses: 1, ..AllocCounters::default() };
+    let must_be_zero = [
+        "double_frees",
+        "capture_frees",
+        "pinned_evictions",
+        "free_failures",
+        "stale_addresses",
+        "cap_overshoots",
+    ];
+    let totals = AllocCounters {
+        requests: 10,
+        hits: 9,
+        misses: 1,
+        must_be_zero: must_be_zero.map(|name| (name.to_owned(), 0)).into(),
+        ..AllocCounters::default()
+    };
     report.allocator = Some(AllocatorReport { totals, decode_steps: vec![step; 4] });
     LegNumbers { report, json: Value::Null, wall_s: 3.0 }
 }
@@ -99,6 +113,13 @@ fn tokens_that_part_fail() {
 #[test]
 fn counters_that_are_missing_fail() {
     let without = run_with("on-1", Setting::On, |run| run.report.allocator = None);
+    fails(&judge_start("s", std::slice::from_ref(&without)), "no `allocator` section");
+    fails(&judge_memory("m", std::slice::from_ref(&without)), "no `allocator` section");
+    let result = judge_decode("d", &[without, run("killed-1", Setting::Killed)]);
+    fails(&result, "on-1: the report has no `allocator` section");
+    let without = run_with("on-1", Setting::On, |run| {
+        run.report.allocator.as_mut().unwrap().decode_steps.clear();
+    });
     let result = judge_decode("d", &[without, run("killed-1", Setting::Killed)]);
     fails(&result, "on: the report counts no driver calls");
 }
@@ -121,6 +142,23 @@ fn a_setting_that_is_not_in_force_fails() {
         settings.driver = Some("cuda-pool".to_owned());
         settings.reason = Some("the hook is shadowed".to_owned());
     });
+    fails(
+        &judge_decode("d", &[fallback]),
+        "the fallback `cuda-pool` is in force, not the cache: the hook is shadowed",
+    );
+    let driver = |name: Option<&str>| {
+        let name = name.map(str::to_owned);
+        move |run: &mut LegNumbers| {
+            run.report.settings.allocator.as_mut().unwrap().driver = name;
+        }
+    };
+    let other = run_with("start", Setting::On, driver(Some("none of yours")));
+    fails(&judge_start("s", &[other]), "start: the driver is `none of yours`, not `cuda`");
+    fails(&judge_start("s", &[run_with("start", Setting::On, driver(None))]), "is `none`, not");
+    // Without the cache the driver is the same one, or the pair compares two things.
+    let other = run_with("killed-1", Setting::Killed, driver(Some("mmap")));
+    fails(&judge_decode("d", &[run("on-1", Setting::On), other]), "killed-1: the driver is `mmap`");
+    let fallback = run_with("killed-1", Setting::Killed, driver(Some("cuda-pool")));
     fails(&judge_decode("d", &[fallback]), "the fallback `cuda-pool` is in force");
 }
 
@@ -150,6 +188,41 @@ fn sums_that_do_not_add_up_and_counters_that_must_be_zero_fail() {
         totals.must_be_zero.insert("capture_frees".to_owned(), 3);
     });
     fails(&judge_start("s", &[nonzero]), "`capture_frees` must be 0 and is 3");
+    let one_less = run_with("on-1", Setting::On, |run| {
+        let totals = &mut run.report.allocator.as_mut().unwrap().totals;
+        totals.must_be_zero.remove("cap_overshoots");
+    });
+    fails(&judge_start("s", &[one_less]), "`cap_overshoots` must be 0 and is not reported");
+    let none = run_with("on-1", Setting::On, |run| {
+        run.report.allocator.as_mut().unwrap().totals.must_be_zero.clear();
+    });
+    fails(&judge_start("s", &[none]), "must be 0 and is not reported");
+    // A counter that this program does not know is held to its word too.
+    let newer = run_with("on-1", Setting::On, |run| {
+        let totals = &mut run.report.allocator.as_mut().unwrap().totals;
+        totals.must_be_zero.insert("later_troubles".to_owned(), 1);
+    });
+    fails(&judge_start("s", &[newer]), "`later_troubles` must be 0 and is 1");
+}
+
+#[test]
+fn runs_of_the_same_length_must_yield_as_many_tokens() {
+    let short =
+        run_with("killed-1", Setting::Killed, |run| run.report.output.token_ids.truncate(1));
+    let result = judge_decode("d", &[run("on-1", Setting::On), short]);
+    fails(&result, "on-1 yields 5 tokens, killed-1 only 1");
+    let short = run_with("on", Setting::On, |run| run.report.output.token_ids.truncate(1));
+    let result = judge_memory("m", &[short, run("killed", Setting::Killed)]);
+    fails(&result, "killed yields 5 tokens, on only 1");
+    // What was asked for another length is compared as far as the shorter one goes.
+    let (mut longer, end) = run("cap", Setting::CapMib(1));
+    longer.max_tokens = 9;
+    let LegEnd::Measured(mut longer_numbers) = end else { unreachable!() };
+    longer_numbers.report.output.token_ids.extend([12, 13, 14, 15]);
+    let on = (leg("on-1", Setting::On), numbers(Setting::On));
+    let runs = [(longer, LegEnd::Measured(longer_numbers))];
+    let result = judge_cap("c", &runs, Some((&on.0, &on.1)));
+    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
 }
 
 #[test]
@@ -211,6 +284,51 @@ fn the_memory_curve_is_held_to_the_cap() {
     fails(&judge_memory("m", &[over]), "above the cap of 1073741824");
     let blind = run_with("on", Setting::On, |run| run.report.memory.idle_peak_bytes = None);
     fails(&judge_memory("m", &[blind]), "no peak of idle bytes");
+}
+
+#[test]
+fn one_run_alone_has_not_the_same_tokens_as_another() {
+    let result = judge_memory("m", &[run("on", Setting::On)]);
+    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
+    assert!(!result.seen.contains("same tokens"), "{}", result.seen);
+    let result = judge_memory("m", &[run("on", Setting::On), run("killed", Setting::Killed)]);
+    assert!(result.seen.ends_with("; same tokens"), "{}", result.seen);
+}
+
+#[test]
+fn a_run_without_a_cap_must_have_none() {
+    let capped = run_with("unbounded", Setting::Unbounded, |run| {
+        run.report.settings.allocator.as_mut().unwrap().cap_bytes = Some(1 << 30);
+    });
+    let result = judge_memory("m", &[run("on", Setting::On), capped]);
+    fails(&result, "unbounded: a cap of 1073741824 bytes is in force, where none was asked for");
+}
+
+#[test]
+fn memory_that_grows_beyond_the_cap_fails() {
+    let growing = |mib_per_window: u64| {
+        run_with("on", Setting::On, |run| {
+            for (index, window) in run.report.memory.windows.iter_mut().enumerate() {
+                window.held_end_bytes = Some((9 + index as u64 * mib_per_window) << 20);
+            }
+        })
+    };
+    // Growing up to what the cap allows is filling: the live memory of the first window and the cap.
+    let result = judge_memory("m", &[growing(1024 / 7)]);
+    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
+    assert!(result.seen.contains("on growing"), "{}", result.seen);
+    let result = judge_memory("m", &[growing(256), run("killed", Setting::Killed)]);
+    fails(&result, "on: held memory grew from 9 to 1801 MiB, by more than the cap of 1024 MiB");
+    assert!(result.figures["on"]["held"]["slope_mib_per_token"].is_number());
+    // Where nothing is known of held memory, nothing shows that it was kept.
+    let blind = run_with("on", Setting::On, |run| {
+        run.report.memory.windows[7].held_end_bytes = None;
+    });
+    fails(&judge_memory("m", &[blind]), "on: the report says not of every window what is held");
+    let short = run_with("on", Setting::On, |run| run.report.memory.windows.truncate(2));
+    let result = judge_memory("m", &[short]);
+    assert_eq!(result.verdict, Verdict::NotPossible, "{}", result.seen);
+    assert!(result.seen.contains("2 windows are too few for a curve"), "{}", result.seen);
 }
 
 #[test]
