@@ -59,6 +59,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         if state.phase == Phase::Capturing {
             // Nothing may wait within a capture, and the stream's own work may still run.
             state.wait_at_end = true;
+            drop(state);
         } else {
             let barrier = self.raise_barrier(state);
             // A stream that cannot be waited for is gone for the driver already.

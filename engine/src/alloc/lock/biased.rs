@@ -76,6 +76,7 @@ impl Biased {
         // A thread without a number yet reads 0, which is no owner.
         let me = this_thread();
         if self.owner.load(Ordering::Relaxed) == me {
+            debug_assert!(!self.inside.load(Ordering::Relaxed), "the lock is taken twice");
             self.inside.store(true, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst);
             if self.owner.load(Ordering::Acquire) == me {
