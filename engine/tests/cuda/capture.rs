@@ -318,6 +318,27 @@ fn what_is_given_up_within_a_capture_is_waited_for_at_its_end() {
 }
 
 #[test]
+fn memory_freed_without_a_stream_within_a_capture_is_waited_for_at_its_end() {
+    let name = "capture::memory_freed_without_a_stream_within_a_capture_is_waited_for_at_its_end";
+    scenario(name, &[], Expect::Clean, || {
+        use cudarc::driver::result;
+        let (device, allocator) = cached(Config::default());
+        let stream = stream_of(&device);
+        // SAFETY: the block is given up within the capture and not used.
+        let block = unsafe { result::malloc_async(stream.cu_stream(), 1 << 20) }.unwrap();
+        stream.begin_capture(THIS_THREAD).unwrap();
+        let waits = driver("context_sync");
+        // SAFETY: as above.
+        unsafe { result::free_sync(block) }.unwrap();
+        assert_eq!(driver("context_sync"), waits);
+        let graph = stream.end_capture(CUgraphInstantiate_flags(0)).unwrap();
+        assert_eq!(driver("context_sync"), waits + 1);
+        drop(graph);
+        settle(allocator);
+    });
+}
+
+#[test]
 fn the_cache_stays_off_under_a_capture_that_began_without_it() {
     let name = "capture::the_cache_stays_off_under_a_capture_that_began_without_it";
     scenario(name, &[], Expect::Clean, || {

@@ -65,6 +65,12 @@ fn a_block_that_is_freed_after_the_end_is_left_alone() {
         drop(tensor);
         let after = Tensor::zeros(1024, DType::F32, &device);
         assert!(after.is_err(), "a cache that is closed serves nothing");
+        // A request that the cache would only hand on is not handed on either.
+        let mut address = 0;
+        // SAFETY: the place is valid; nothing is allocated.
+        let passed =
+            unsafe { cudarc::driver::sys::cuMemAllocAsync(&mut address, 64, std::ptr::null_mut()) };
+        assert_eq!(passed, cudarc::driver::sys::CUresult::CUDA_ERROR_DEINITIALIZED);
         assert_eq!(driver_calls(), calls, "the driver was not called");
     });
 }

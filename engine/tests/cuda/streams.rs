@@ -8,7 +8,7 @@ use engine::alloc::stats::{Bypass, Counter, FreeCause};
 use engine::alloc::steps::Monitored as _;
 use engine::cuda::{CudaAllocator, install_and_check, open_device};
 
-use crate::harness::{Expect, cached, driver, driver_calls, scenario, settle};
+use crate::harness::{Expect, cached, driver, driver_calls, scenario, set_capacity, settle};
 
 /// Allocates on a stream, through the hook.
 fn alloc_on(stream: sys::CUstream, bytes: usize) -> u64 {
@@ -57,6 +57,20 @@ fn special_streams_pass_by() {
         let counters = allocator.snapshot().counters;
         assert_eq!(counters[Bypass::Stream], 6);
         assert_eq!(counters[FreeCause::Foreign], 6);
+        settle(allocator);
+    });
+}
+
+#[test]
+fn a_request_that_passes_by_gets_what_is_idle_when_memory_runs_out() {
+    let name = "streams::a_request_that_passes_by_gets_what_is_idle_when_memory_runs_out";
+    scenario(name, &[], Expect::Clean, || {
+        let (_context, stream, allocator) = plain();
+        free_on(stream.cu_stream(), alloc_on(stream.cu_stream(), 8 << 20));
+        set_capacity(driver("live_bytes") + driver("reserved_bytes"));
+        let null = ptr::null_mut();
+        free_on(null, alloc_on(null, 4 << 20));
+        assert_eq!(allocator.cache().gauges().idle_bytes, 0);
         settle(allocator);
     });
 }
