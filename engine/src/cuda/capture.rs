@@ -48,7 +48,7 @@ pub(super) fn has_outside() -> bool {
     OUTSIDE.load(Ordering::Acquire) != 0
 }
 
-/// The stream's capture has begun without the cache, or has ended.
+/// The stream's capture begins without the cache, or has ended.
 pub(super) fn note_outside(stream: usize, captured: bool) {
     if captured {
         OUTSIDE.store(stream, Ordering::Release);
@@ -126,7 +126,9 @@ fn unpin_deferred(cache: &CudaCache) {
 /// nothing may wait, because a capture is going on, it is put off to the next occasion.
 fn unpin(cache: &CudaCache, tokens: Vec<GraphToken>) {
     if tokens.is_empty() {
-    } else if cache.synchronize() {
+        return;
+    }
+    if cache.synchronize() {
         tokens.into_iter().for_each(|token| cache.destroy_graph(token));
     } else {
         DEFERRED.lock().unwrap_or_else(PoisonError::into_inner).extend(tokens);

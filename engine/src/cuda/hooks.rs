@@ -366,16 +366,17 @@ unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Stream, mode: c_uint) -> c_
         }
         Route::Closed => return DEINITIALIZED,
     };
-    if opening == Opening::Busy {
-        return ILLEGAL_STATE;
+    match opening {
+        Opening::Busy => return ILLEGAL_STATE,
+        Opening::Outside => capture::note_outside(stream.addr(), true),
+        Opening::Opened => {}
     }
     // SAFETY: the caller gives the same guarantees.
     let code = unsafe { real::begin_capture(stream, mode) };
-    match (opening, code) {
-        (Opening::Outside, SUCCESS) => capture::note_outside(stream.addr(), true),
-        (Opening::Opened, SUCCESS) => {}
-        (Opening::Opened, _) => capture::give_up(),
-        _ => {}
+    match opening {
+        _ if code == SUCCESS => {}
+        Opening::Opened => capture::give_up(),
+        Opening::Outside | Opening::Busy => capture::note_outside(stream.addr(), false),
     }
     code
 }
