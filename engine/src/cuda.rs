@@ -35,6 +35,7 @@ mod symbols;
 
 /// A cudarc that looks its functions up at run time would never reach the hooks. It has a function
 /// `culib`; there the name below is ambiguous, and this does not compile.
+#[deny(ambiguous_glob_imports)]
 mod linked_at_build_time {
     #[allow(unused_imports)]
     use cudarc::driver::sys::*;
