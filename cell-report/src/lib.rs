@@ -239,6 +239,17 @@ pub struct AllocatorReport {
     pub decode_steps: Vec<AllocCounters>,
 }
 
+/// Names of the counters that must be zero, whatever the workload: every report has all of them, and
+/// a reader that misses one reads a program that does not count it.
+pub const MUST_BE_ZERO: &[&str] = &[
+    "double_frees",
+    "capture_frees",
+    "pinned_evictions",
+    "free_failures",
+    "stale_addresses",
+    "cap_overshoots",
+];
+
 /// Counters of allocation traffic. `hits + misses + bypasses == requests`, always.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

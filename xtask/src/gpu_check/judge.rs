@@ -28,15 +28,6 @@ const FEW_CALLS: f64 = 2.0;
 
 /// The driver that the cache is measured over, in the words of the report.
 const DRIVER: &str = "cuda";
-/// The counters that the program reports as `must_be_zero`: one that is not there was not counted.
-const MUST_BE_ZERO: [&str; 6] = [
-    "double_frees",
-    "capture_frees",
-    "pinned_evictions",
-    "free_failures",
-    "stale_addresses",
-    "cap_overshoots",
-];
 
 /// A verdict with what was seen.
 pub(super) struct Judged {
@@ -290,7 +281,7 @@ fn find_wrong_count(numbers: &LegNumbers) -> Option<String> {
     if let Some((name, count)) = zeros.iter().find(|(_, count)| **count > 0) {
         return Some(format!("`{name}` must be 0 and is {count}"));
     }
-    let missing = MUST_BE_ZERO.iter().find(|name| !zeros.contains_key(**name));
+    let missing = cell_report::MUST_BE_ZERO.iter().find(|name| !zeros.contains_key(**name));
     missing.map(|name| format!("`{name}` must be 0 and is not reported"))
 }
 
