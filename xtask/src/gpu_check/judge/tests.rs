@@ -53,19 +53,11 @@ fn numbers(setting: Setting) -> LegNumbers {
             ..MemoryWindow::default()
         })
         .collect();
-    let must_be_zero = [
-        "double_frees",
-        "capture_frees",
-        "pinned_evictions",
-        "free_failures",
-        "stale_addresses",
-        "cap_overshoots",
-    ];
     let totals = AllocCounters {
         requests: 10,
         hits: 9,
         misses: 1,
-        must_be_zero: must_be_zero.map(|name| (name.to_owned(), 0)).into(),
+        must_be_zero: cell_report::MUST_BE_ZERO.iter().map(|&name| (name.to_owned(), 0)).collect(),
         ..AllocCounters::default()
     };
     report.allocator = Some(AllocatorReport { totals, decode_steps: vec![step; 4] });
