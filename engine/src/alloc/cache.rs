@@ -346,8 +346,8 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         self.settle(state);
     }
 
-    /// Does not keep this block when it is freed.
-    pub fn keep_not(&self, address: Address) {
+    /// Says that this block is not kept when it is freed.
+    pub fn never_keep(&self, address: Address) {
         if self.is_forked_child() {
             return;
         }

@@ -256,7 +256,7 @@ unsafe extern "C" fn cuMemFree_v2(address: u64) -> c_int {
             // Callers rely on the driver's waiting for the device before it frees, and what is kept
             // here may be handed out at once.
             if !cache.synchronize() && !cache.wait_at_end_of_capture() {
-                cache.keep_not(Address(address));
+                cache.never_keep(Address(address));
             }
             block.stream
         }
