@@ -1,7 +1,7 @@
 //! `verify-lock` as it is used: the built program, started, run and ended. `cargo bench -p xtask
 //! --bench verify_lock` measures a generated workspace and, where the shared data is there, two real
 //! ones.
-#![allow(clippy::disallowed_methods, clippy::print_stderr)]
+#![allow(clippy::print_stderr)]
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! `verify-lock` over small trees of its own, one phenomenon each: verdict, codes, and the report
 //! word for word. A case is a file in `verify_lock/`: what is expected, the files of the tree, and
 //! the report. `ARC_BLESS=1` writes the reports anew.
-#![allow(clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

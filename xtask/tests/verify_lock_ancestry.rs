@@ -1,6 +1,6 @@
 //! `verify-lock` with a local clone: ancestry, moved tags, branches, ambiguous revisions. The
 //! repositories are made here, with git; without git the tests say so and skip.
-#![allow(clippy::disallowed_methods, clippy::print_stdout)]
+#![allow(clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,4 @@
 //! `verify-lock` over input that cannot be read: one clear error with its path, exit code 2.
-#![allow(clippy::disallowed_methods)]
 
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! `verify-lock` over the shared cases: real repositories and minimal trees, without any sources.
-#![allow(clippy::disallowed_methods, clippy::print_stdout)]
+#![allow(clippy::print_stdout)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

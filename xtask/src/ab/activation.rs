@@ -6,7 +6,7 @@
 use cell_report::{CellReport, EnvVar, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::config::nearest;
+use crate::base::definition::nearest;
 
 /// Arc's own variables, to name the nearest one where a report names none.
 const KNOWN_VARIABLES: [&str; 3] =

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::base::diagnostic::HintExt as _;
+use crate::base::outcome::Outcome;
 use crate::cli::verify_lock::Args;
-use crate::diagnostic::HintExt as _;
 use crate::edge::manifests::{self, Loaded, Shown};
-use crate::edge::term;
 use crate::lock::check::{Scope, Strictness, check};
 use crate::lock::report::{
     Asked, Report, WorkspaceReport, render_github, render_human, render_json,
 };
-use crate::outcome::Outcome;
+use crate::sys::terminal;
 
 mod ancestry;
 
@@ -34,13 +34,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let report = Report { asked, workspaces };
     if args.json {
-        term::data(&render_json(&report).context("cannot write the report as JSON")?);
+        terminal::data(&render_json(&report).context("cannot write the report as JSON")?);
     } else {
         let annotations = render_github(&report);
         if args.github && !annotations.is_empty() {
-            term::data(&annotations);
+            terminal::data(&annotations);
         }
-        term::data(&render_human(&report));
+        terminal::data(&render_human(&report));
     }
     Ok(if report.agrees() { Outcome::Done } else { Outcome::Violation })
 }
@@ -54,7 +54,7 @@ fn check_one(
     let loaded = manifests::read_workspace(root_dir, shown)?;
     let Loaded { workspace, lock_text, .. } = &loaded;
     for path in &workspace.missing_paths {
-        term::log(&format!(
+        terminal::log(&format!(
             "verify-lock: no manifest in `{path}`; its dependencies are not checked"
         ));
     }

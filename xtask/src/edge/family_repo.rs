@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use xshell::{Cmd, Shell, cmd};
 
-use crate::diagnostic::HintExt as _;
+use crate::base::diagnostic::HintExt as _;
 use crate::lock::ancestry::{CommitFacts, PinFact};
 use crate::lock::source::{GitReference, is_full_commit, is_hex_rev};
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use anyhow::Context as _;
 
-use crate::diagnostic::HintExt as _;
+use crate::base::diagnostic::HintExt as _;
 use crate::lock::finding::Location;
 use crate::lock::manifest::{DependencyKind, Manifest, RawSpec};
 use crate::lock::spanned::TextError;
@@ -15,14 +15,14 @@ use crate::lock::workspace::{
     Package, Parent, Patch, Replace, Resolver, Role, Want, Workspace, normalize,
 };
 
+pub(crate) use find::{find_start, find_workspaces_below};
+use text::Manifests;
+pub(crate) use text::Shown;
+
 mod config;
 mod find;
 mod members;
 mod text;
-
-pub(crate) use find::{find_start, find_workspaces_below};
-use text::Manifests;
-pub(crate) use text::Shown;
 
 /// A workspace with the text of its lock.
 #[derive(Debug)]

@@ -5,13 +5,13 @@ use super::check::Checked;
 use super::finding::{Finding, Severity};
 use super::repair::render_repair;
 
-mod github;
-mod human;
-mod json;
-
 pub(crate) use github::render_github;
 pub(crate) use human::render_human;
 pub(crate) use json::render_json;
+
+mod github;
+mod human;
+mod json;
 
 /// What was asked to be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

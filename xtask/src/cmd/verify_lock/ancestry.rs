@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::base::diagnostic::HintExt as _;
 use crate::cli::verify_lock::Args;
-use crate::diagnostic::HintExt as _;
 use crate::edge::family_repo::GitRepo;
 use crate::edge::manifests::Loaded;
 use crate::lock::ancestry::{

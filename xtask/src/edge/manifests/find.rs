@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::text::{Manifests, Shown};
-use crate::diagnostic::HintExt as _;
+use crate::base::diagnostic::HintExt as _;
 use crate::lock::workspace::normalize;
 
 /// The folder of the manifest to start from, and how paths are shown from there: as they were given.

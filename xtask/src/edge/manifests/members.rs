@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::text::Manifests;
-use crate::diagnostic::HintExt as _;
+use crate::base::diagnostic::HintExt as _;
 use crate::lock::manifest::{Manifest, RawDependency, RawSource, RawSpec, WorkspaceSection};
 use crate::lock::workspace::normalize;
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use anyhow::Context as _;
 
-use crate::diagnostic::HintExt as _;
+use crate::base::diagnostic::HintExt as _;
 use crate::lock::manifest::{Manifest, parse_manifest};
 use crate::lock::spanned::TextError;
 use crate::lock::workspace::normalize;
