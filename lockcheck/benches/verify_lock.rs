@@ -1,7 +1,7 @@
 //! `verify-lock` as it is used: the built program, started, run and ended. `cargo bench -p xtask
 //! --bench verify_lock` measures a generated workspace and, where the shared data is there, two real
 //! ones.
-#![allow(clippy::disallowed_methods, clippy::print_stderr)]
+#![allow(clippy::print_stderr)]
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ impl fmt::Display for Workspace {
 
 #[divan::bench(args = find_workspaces(), sample_count = 50)]
 fn verify_lock(workspace: &Workspace) {
-    let status = Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(["verify-lock", "--manifest-path"])
+    let status = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
+        .args(["--manifest-path"])
         .arg(&workspace.manifest)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::finding::{Code, Finding, Repair, Severity, Subject};
-use super::source::GitReference;
+use crate::finding::{Code, Finding, Repair, Severity, Subject};
+use crate::parse::source::GitReference;
 
 /// How a new commit relates to an old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Relation {
+pub enum Relation {
     /// They are one.
     Same,
     /// The old one is an ancestor of the new one.
@@ -24,7 +24,7 @@ pub(crate) enum Relation {
 
 impl Relation {
     /// The relation as it is printed.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Same => "same",
             Self::Forward => "forward",
@@ -38,17 +38,17 @@ impl Relation {
 
 /// The relation of one package's commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ancestry {
+pub struct Ancestry {
     /// The package.
-    pub(crate) package: String,
+    pub package: String,
     /// The old commit, as it was given or found.
-    pub(crate) old: String,
+    pub old: String,
     /// The new commit.
-    pub(crate) new: String,
+    pub new: String,
     /// The relation.
-    pub(crate) relation: Relation,
+    pub relation: Relation,
     /// What is to be known beyond it.
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
 }
 
 impl fmt::Display for Ancestry {
@@ -60,7 +60,7 @@ impl fmt::Display for Ancestry {
 
 /// What is asked of ancestry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AncestryRule {
+pub enum AncestryRule {
     /// Steps backward and sideways are told.
     Tell,
     /// Only steps forward pass.

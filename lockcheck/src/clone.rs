@@ -1,40 +1,58 @@
-//! The part of `verify-lock` that a local clone answers: pins that can move, and ancestry.
+//! What a local clone of a family's repository answers: pins that can move, and ancestry. It asks
+//! through [`crate::read`]; what the answers mean is for [`crate::ancestry`].
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
-use anyhow::Context as _;
+use crate::Error;
+use crate::ancestry::{Ancestry, AncestryRule, PinFact, Relation, classify, judge, judge_pin};
+use crate::check::{Report, Strictness, raise};
+use crate::finding::{Code, Finding, Subject};
+use crate::parse::family::Family;
+use crate::parse::lockfile::{LockFile, LockedPackage, parse_lock};
+use crate::parse::source::{GitReference, LockedSource};
+use crate::parse::workspace::Workspace;
+use crate::read::GitRepo;
 
-use crate::cli::verify_lock::Args;
-use crate::diagnostic::HintExt as _;
-use crate::edge::family_repo::GitRepo;
-use crate::edge::manifests::Loaded;
-use crate::lock::ancestry::{
-    self, Ancestry, AncestryRule, PinFact, Relation, classify, judge, judge_pin,
-};
-use crate::lock::check::Checked;
-use crate::lock::family::Family;
-use crate::lock::finding::{Code, Finding, Severity, Subject};
-use crate::lock::lockfile::{LockFile, LockedPackage, parse_lock};
-use crate::lock::source::{GitReference, LockedSource};
+/// What is asked of a local clone.
+#[derive(Debug, Clone)]
+pub struct CloneQuestion {
+    /// The folder of the clone.
+    pub clone: PathBuf,
+    /// The commit that was locked before; none asks for no ancestry.
+    pub before: Option<Before>,
+    /// The commit that is locked now; none takes those of the lock.
+    pub new: Option<String>,
+    /// Which steps are allowed.
+    pub rule: AncestryRule,
+}
 
-/// Asks the clone about the family's locked commits, adds what it finds, and returns how they relate
-/// to the old one where that was asked.
-pub(super) fn check_clone(
-    args: &Args,
-    clone: &Path,
-    loaded: &Loaded,
-    families: &[Family],
-    checked: &mut Checked,
-) -> anyhow::Result<Vec<Ancestry>> {
-    let repo = GitRepo::open(clone)?;
+/// Where the commit that was locked before is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Before {
+    /// Given.
+    Commit(String),
+    /// In the lock of this revision of the workspace's own repository.
+    LockOf(String),
+}
+
+/// Asks the clone about the family's locked commits, and adds what it finds to the report. Findings
+/// that the clone settles go from it.
+///
+/// # Errors
+///
+/// When git cannot be run, when there is no such clone or revision, or when the lock has no commit of
+/// the family to compare.
+pub fn check_clone(
+    workspace: &Workspace,
+    family: &Family,
+    question: &CloneQuestion,
+    strictness: Strictness,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let repo = GitRepo::open(&question.clone)?;
     // A lock that is missing or broken is a finding already, and there is nothing to ask about.
-    let Some(lock) = &checked.lock else { return Ok(Vec::new()) };
-    let name = args.only.as_deref().unwrap_or("candle");
-    let family = families
-        .iter()
-        .find(|family| family.name == name)
-        .with_context(|| format!("no family `{name}`"))?;
+    let Some(lock) = &report.lock_file else { return Ok(()) };
     let lead = find_lead(lock, family);
     let mut findings = Vec::new();
     let mut settled = Vec::new();
@@ -57,23 +75,26 @@ pub(super) fn check_clone(
             }
         }
     }
-    let relations = compare_with_old(args, &repo, loaded, lock, lead)?;
-    let rule =
-        if args.require_ancestor { AncestryRule::RequireAncestor } else { AncestryRule::Tell };
-    findings.extend(relations.iter().filter_map(|ancestry| judge(ancestry, rule)));
+    if let Some(before) = &question.before {
+        let old = match before {
+            Before::Commit(rev) => Old { rev: rev.clone(), url: None, is_commit: true },
+            Before::LockOf(rev) => read_old(rev, workspace, family, lead)?,
+        };
+        report.ancestry = relate(&repo, &old, question.new.as_deref(), lock, family, lead)?;
+        let judged = report.ancestry.iter().filter_map(|ancestry| judge(ancestry, question.rule));
+        findings.extend(judged);
+    }
     for finding in &mut findings {
-        if args.strict || loaded.workspace.settings.deny.contains(&finding.code) {
-            finding.severity = Severity::Error;
-        }
+        raise(finding, workspace, strictness);
     }
     // What the clone settled is no longer open.
-    checked.findings.retain(|finding| {
+    report.findings.retain(|finding| {
         let open = matches!(finding.code, Code::Floating | Code::ShortRev);
         !(open && finding.wanted.as_ref().is_some_and(|wanted| settled.contains(wanted)))
     });
-    checked.findings.extend(findings);
-    checked.findings.sort_by_key(|finding| finding.severity);
-    Ok(relations)
+    report.findings.extend(findings);
+    report.findings.sort_by_key(|finding| finding.severity);
+    Ok(())
 }
 
 /// Whether the clone answers what the lock alone leaves open. A branch stays open: it will move.
@@ -121,30 +142,27 @@ fn find_pins<'l>(lock: &'l LockFile, url: &str) -> Vec<Pin<'l>> {
     pins.into_values().collect()
 }
 
-/// The old commit, and the repository that it is of where that is known.
+/// What was locked before, and the repository that it is from where that is known.
 struct Old {
     rev: String,
     url: Option<String>,
     is_commit: bool,
 }
 
-fn compare_with_old(
-    args: &Args,
+/// How the new commits relate to the old one.
+fn relate(
     repo: &GitRepo,
-    loaded: &Loaded,
+    old: &Old,
+    new: Option<&str>,
     lock: &LockFile,
+    family: &Family,
     lead: Option<&LockedPackage>,
-) -> anyhow::Result<Vec<Ancestry>> {
-    let old = match (&args.old, &args.base) {
-        (Some(rev), _) => Old { rev: rev.clone(), url: None, is_commit: true },
-        (None, Some(base)) => read_old(base, loaded, lead)?,
-        (None, None) => return Ok(Vec::new()),
-    };
+) -> Result<Vec<Ancestry>, Error> {
     let url = lead.and_then(|lead| lead.source.git()).map(|source| source.canonical.as_str());
-    let news: Vec<(String, String)> = match (&args.new, url) {
+    let news: Vec<(String, String)> = match (new, url) {
         (Some(rev), _) => {
             let name = lead.map_or("the family", |lead| lead.name.as_str());
-            vec![(name.to_owned(), rev.clone())]
+            vec![(name.to_owned(), rev.to_owned())]
         }
         (None, Some(url)) => {
             let mut commits = BTreeMap::new();
@@ -153,52 +171,46 @@ fn compare_with_old(
             }
             commits.into_iter().map(|(commit, name)| (name, commit)).collect()
         }
-        (None, None) => {
-            return Err(anyhow::anyhow!("the lock has no commit of the family to compare with"))
-                .hint("the family does not come from git; give the new commit with --new REV");
-        }
+        (None, None) => return Err(Error::NoFamilyCommit { family: family.name.clone() }),
     };
-    let same_repository = old.is_commit
-        && match (&old.url, url) {
-            (Some(old), Some(new)) => old == new,
-            _ => true,
+    let same_repository = match (&old.url, url) {
+        (Some(old), Some(new)) => old == new,
+        _ => true,
+    };
+    let relate_one = |(package, new): (String, String)| {
+        let (relation, note) = if old.is_commit {
+            let facts = repo.read_commit_facts(&old.rev, &new)?;
+            let lacking: Vec<&str> = [(&facts.old, &old.rev), (&facts.new, &new)]
+                .into_iter()
+                .filter(|(found, _)| found.is_none())
+                .map(|(_, rev)| rev.as_str())
+                .collect();
+            let note = (!lacking.is_empty()).then(|| format!("it lacks {}", lacking.join(" and ")));
+            (classify(&facts, same_repository), note)
+        } else {
+            (Relation::RepositoryChanged, Some("the old lock has it from no git".to_owned()))
         };
-    news.into_iter()
-        .map(|(package, new)| {
-            let (relation, note) = if old.is_commit {
-                let facts = repo.read_commit_facts(&old.rev, &new)?;
-                let lacking: Vec<&str> = [(&facts.old, &old.rev), (&facts.new, &new)]
-                    .into_iter()
-                    .filter(|(found, _)| found.is_none())
-                    .map(|(_, rev)| rev.as_str())
-                    .collect();
-                let note =
-                    (!lacking.is_empty()).then(|| format!("it lacks {}", lacking.join(" and ")));
-                (classify(&facts, same_repository), note)
-            } else {
-                (Relation::RepositoryChanged, Some("the old lock has it from no git".to_owned()))
-            };
-            Ok(ancestry::Ancestry { package, old: old.rev.clone(), new, relation, note })
-        })
-        .collect()
+        Ok(Ancestry { package, old: old.rev.clone(), new, relation, note })
+    };
+    news.into_iter().map(relate_one).collect()
 }
 
 /// The family's commit in the lock of another revision of the workspace.
-fn read_old(base: &str, loaded: &Loaded, lead: Option<&LockedPackage>) -> anyhow::Result<Old> {
-    let own_repo = GitRepo::open(&loaded.root_dir)?;
-    let text = own_repo.read_file_at(base, "Cargo.lock")?;
-    let lock = parse_lock(&text).map_err(|error| {
-        let error = error.text();
-        let line = error.line.map_or_else(String::new, |line| format!(":{line}"));
-        anyhow::anyhow!("Cargo.lock{line} of `{base}`: {}", error.message)
-    })?;
-    let lead = lead.context("the lock has no package of the family")?;
+fn read_old(
+    rev: &str,
+    workspace: &Workspace,
+    family: &Family,
+    lead: Option<&LockedPackage>,
+) -> Result<Old, Error> {
+    let text = GitRepo::open(&workspace.root_dir)?.read_file_at(rev, "Cargo.lock")?;
+    let lock = parse_lock(&text)
+        .map_err(|error| Error::in_text(&format!("{rev}:Cargo.lock"), error.text().clone()))?;
+    let lead = lead.ok_or_else(|| Error::NoFamilyPackage { family: family.name.clone() })?;
     let same_name = || lock.named(&lead.name).iter().map(|&index| &lock.packages[index]);
     let old = same_name()
         .find(|package| package.source.commit().is_some())
         .or_else(|| same_name().next())
-        .with_context(|| format!("Cargo.lock of `{base}` has no `{}`", lead.name))
-        .hint("give the old commit with --old REV")?;
+        .ok_or_else(|| Error::NoOldPackage { rev: rev.to_owned(), package: lead.name.clone() })?;
     Ok(Old {
         rev: old.source.commit().map_or_else(|| old.describe_source(), str::to_owned),
         url: old.source.git().map(|source| source.canonical.clone()),

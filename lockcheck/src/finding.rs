@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
+pub enum Severity {
     /// The lock and the manifests disagree, or that cannot be told.
     Error,
     /// They agree, in a way that may surprise.
@@ -28,21 +28,21 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $means:literal;)*) => {
         /// What a finding is about. The letter before the dash is its severity by default.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub(crate) enum Code {
+        pub enum Code {
             $(#[doc = $means] $name,)*
         }
 
         impl Code {
             /// Every code, errors first.
-            pub(crate) const ALL: &[Code] = &[$(Code::$name),*];
+            pub const ALL: &[Code] = &[$(Code::$name),*];
 
             /// The code as it is printed.
-            pub(crate) fn as_str(self) -> &'static str {
+            pub fn as_str(self) -> &'static str {
                 match self { $(Code::$name => $text,)* }
             }
 
             /// What it means, in a sentence.
-            pub(crate) fn meaning(self) -> &'static str {
+            pub fn meaning(self) -> &'static str {
                 match self { $(Code::$name => $means,)* }
             }
         }
@@ -85,12 +85,12 @@ codes! {
 
 impl Code {
     /// Reads a code as it is printed.
-    pub(crate) fn parse(text: &str) -> Option<Code> {
+    pub fn parse(text: &str) -> Option<Code> {
         Self::ALL.iter().copied().find(|code| code.as_str() == text)
     }
 
     /// The severity that it has where nothing raises it.
-    pub(crate) fn default_severity(self) -> Severity {
+    pub fn default_severity(self) -> Severity {
         if self.as_str().starts_with('E') { Severity::Error } else { Severity::Warning }
     }
 }
@@ -109,18 +109,18 @@ impl Serialize for Code {
 
 /// A line of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Location {
+pub struct Location {
     /// The file, as it is shown.
-    pub(crate) file: String,
+    pub file: String,
     /// The 1-based line.
-    pub(crate) line: usize,
+    pub line: usize,
     /// The section, as `[dependencies]`; empty where it is of no use.
-    pub(crate) section: String,
+    pub section: String,
 }
 
 /// What a finding is about, which decides whether it counts when one family is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub enum Subject {
     /// The lock as a whole: it always counts.
     Lock,
     /// A setting of the workspace: it is always shown, and counts where everything is checked.
@@ -136,7 +136,7 @@ pub(crate) enum Subject {
 
 /// The command that repairs a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Repair {
+pub enum Repair {
     /// `cargo update -p SPEC`.
     UpdatePackage(String),
     /// `cargo update -w`.
@@ -151,30 +151,30 @@ pub(crate) enum Repair {
 
 /// One finding.
 #[derive(Debug, Clone)]
-pub(crate) struct Finding {
+pub struct Finding {
     /// What it is.
-    pub(crate) code: Code,
+    pub code: Code,
     /// How bad it is here.
-    pub(crate) severity: Severity,
+    pub severity: Severity,
     /// What it is about.
-    pub(crate) subject: Subject,
+    pub subject: Subject,
     /// The line of a manifest that it is about.
-    pub(crate) at: Option<Location>,
+    pub at: Option<Location>,
     /// The line of the lock that it is about.
-    pub(crate) lock_line: Option<usize>,
+    pub lock_line: Option<usize>,
     /// What the manifest wants.
-    pub(crate) wanted: Option<String>,
+    pub wanted: Option<String>,
     /// What the lock holds.
-    pub(crate) locked: Option<String>,
+    pub locked: Option<String>,
     /// What is to be known beyond code and sides.
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
     /// The repair.
-    pub(crate) repair: Option<Repair>,
+    pub repair: Option<Repair>,
 }
 
 impl Finding {
     /// A finding with nothing but its code and subject.
-    pub(crate) fn new(code: Code, subject: Subject) -> Self {
+    pub fn new(code: Code, subject: Subject) -> Self {
         Self {
             code,
             severity: code.default_severity(),
@@ -189,43 +189,43 @@ impl Finding {
     }
 
     /// Adds the line of a manifest.
-    pub(crate) fn at(mut self, at: &Location) -> Self {
+    pub fn at(mut self, at: &Location) -> Self {
         self.at = Some(at.clone());
         self
     }
 
     /// Adds the line of the lock.
-    pub(crate) fn lock_line(mut self, line: usize) -> Self {
+    pub fn lock_line(mut self, line: usize) -> Self {
         self.lock_line = Some(line);
         self
     }
 
     /// Adds what the manifest wants.
-    pub(crate) fn wanted(mut self, wanted: impl Into<String>) -> Self {
+    pub fn wanted(mut self, wanted: impl Into<String>) -> Self {
         self.wanted = Some(wanted.into());
         self
     }
 
     /// Adds what the lock holds.
-    pub(crate) fn locked(mut self, locked: impl Into<String>) -> Self {
+    pub fn locked(mut self, locked: impl Into<String>) -> Self {
         self.locked = Some(locked.into());
         self
     }
 
     /// Adds a note.
-    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
+    pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
     /// Adds the repair.
-    pub(crate) fn repair(mut self, repair: Repair) -> Self {
+    pub fn repair(mut self, repair: Repair) -> Self {
         self.repair = Some(repair);
         self
     }
 
     /// The package that it is about, or `Cargo.lock`.
-    pub(crate) fn package(&self) -> &str {
+    pub fn package(&self) -> &str {
         match &self.subject {
             Subject::Package { name, .. } => name,
             Subject::Lock => "Cargo.lock",

@@ -1,8 +1,8 @@
 //! The command that repairs a lock. It names packages as cargo wants them named; it runs nothing.
 
-use super::finding::Repair;
-use super::lockfile::{LockFile, PackageIndex};
-use super::source::LockedSource;
+use crate::finding::Repair;
+use crate::parse::lockfile::{LockFile, PackageIndex};
+use crate::parse::source::LockedSource;
 
 /// The repair of an entry: update it. For a git source that moves all crates of the source.
 pub(crate) fn update(lock: &LockFile, index: PackageIndex) -> Repair {
@@ -63,7 +63,7 @@ fn quote(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::lockfile::parse_lock;
+    use crate::parse::lockfile::parse_lock;
 
     fn spec(entries: &[(&str, &str, &str)], index: usize) -> String {
         let text: String = entries

@@ -13,7 +13,6 @@ pub(crate) mod prereg;
 pub(crate) mod scenarios;
 pub(crate) mod scripted_runner;
 pub(crate) mod sweep;
-pub(crate) mod verify_lock;
 
 /// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
 ///
@@ -43,6 +42,6 @@ pub(crate) enum Command {
     #[command(hide = true)]
     ScriptedRunner(scripted_runner::Args),
     Sweep(Box<sweep::Args>),
-    /// Check offline that Cargo.lock holds what the manifests pin.
-    VerifyLock(verify_lock::Args),
+    #[command(after_help = lockcheck::cli::examples("cargo xtask verify-lock"))]
+    VerifyLock(lockcheck::cli::Args),
 }

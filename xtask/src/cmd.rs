@@ -10,4 +10,3 @@ pub(crate) mod oom_record;
 pub(crate) mod prereg;
 pub(crate) mod scenarios;
 pub(crate) mod sweep;
-pub(crate) mod verify_lock;

@@ -26,7 +26,6 @@ mod geometry;
 mod gpu_check;
 mod hardware;
 mod journal;
-mod lock;
 mod memory_curve;
 mod metric;
 mod model_ref;
@@ -53,7 +52,7 @@ fn main() -> ExitCode {
         // It ends with the exit code of its script, whatever that is.
         cli::Command::ScriptedRunner(args) => edge::scripted_runner::run(&args),
         // It serves any workspace, so Arc's own is not looked for.
-        cli::Command::VerifyLock(args) => cmd::verify_lock::run(&args).map(ExitCode::from),
+        cli::Command::VerifyLock(args) => Ok(lockcheck::cli::run(&args, "verify-lock")),
         command => run(command).map(ExitCode::from),
     };
     ended.unwrap_or_else(|error| {

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use semver::Version;
 
+use super::context::{Context, Matching, Scope, subject};
 use super::patches::PatchState;
-use super::{Context, Matching, Scope, is_wanted, subject};
-use crate::lock::finding::{Code, Finding, Repair};
-use crate::lock::lockfile::{LockedPackage, PackageIndex};
-use crate::lock::repair;
-use crate::lock::source::{self, GitReference, LockedSource, ReferenceDrift};
-use crate::lock::workspace::{Dependency, Package, Patch, Role, Want};
+use crate::finding::{Code, Finding, Repair};
+use crate::parse::lockfile::{LockedPackage, PackageIndex};
+use crate::parse::source::{self, GitReference, LockedSource, ReferenceDrift};
+use crate::parse::workspace::{Dependency, Package, Patch, Role, Want};
+use crate::repair;
 
 /// Below this many hex digits, a revision is likely to be ambiguous sooner or later: git itself
 /// abbreviates to no fewer.
@@ -185,7 +185,7 @@ impl<'m> Matcher<'m, '_> {
         &self,
         dependency: &Dependency,
         index: Option<PackageIndex>,
-    ) -> crate::lock::finding::Subject {
+    ) -> crate::finding::Subject {
         let locked = index.and_then(|index| self.context.lock.packages[index].source.canonical());
         subject(&dependency.name, [dependency.want.canonical(), locked])
     }
@@ -209,7 +209,7 @@ impl<'m> Matcher<'m, '_> {
         let locked = &self.context.lock.packages[index];
         let admits = |version: &Version| admits(dependency, version);
         for (at, patch) in self.patches_of(dependency) {
-            if is_wanted(&patch.want, &locked.source) && admits(&locked.version) {
+            if patch.want.is_met_by(&locked.source) && admits(&locked.version) {
                 return Fit::Patched(at);
             }
         }
@@ -262,7 +262,7 @@ impl<'m> Matcher<'m, '_> {
                 drift.or_else(|| self.compare_version(dependency, locked))
             }
             (Want::Registry(_) | Want::UnknownRegistry(_), LockedSource::Registry(_)) => {
-                if !is_wanted(&dependency.want, &locked.source) {
+                if !dependency.want.is_met_by(&locked.source) {
                     return Some(Code::Url);
                 }
                 self.compare_version(dependency, locked)

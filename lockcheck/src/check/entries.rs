@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, Matching};
-use crate::lock::finding::{Code, Finding, Subject};
-use crate::lock::lockfile::PackageIndex;
-use crate::lock::repair;
-use crate::lock::source::{GitReference, GitSource, is_full_commit, is_hex_rev, is_prefix};
+use super::context::{Context, Matching};
+use crate::finding::{Code, Finding, Subject};
+use crate::parse::lockfile::PackageIndex;
+use crate::parse::source::{GitReference, GitSource, is_full_commit, is_hex_rev, is_prefix};
+use crate::repair;
 
 /// Checks the commits of git entries.
 pub(super) fn check_entries(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {

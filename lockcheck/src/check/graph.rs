@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::{Context, Matching, Scope};
-use crate::lock::finding::{Code, Finding, Location, Repair};
-use crate::lock::lockfile::PackageIndex;
-use crate::lock::workspace::Want;
+use super::context::{Context, Matching, Scope, subject};
+use crate::finding::{Code, Finding, Location, Repair};
+use crate::parse::family::Family;
+use crate::parse::lockfile::PackageIndex;
+use crate::parse::workspace::Want;
 
 /// Checks reachability, dangling edges, duplicates and mixed pins.
 pub(super) fn check_graph(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
@@ -76,7 +77,7 @@ fn check_dangling(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
                 let name = edge.split(' ').next().unwrap_or(edge);
                 let mut urls: Vec<&str> = Vec::new();
                 urls.extend(context.lock.packages[index].source.canonical());
-                Finding::new(Code::Missing, super::subject(name, urls.into_iter().map(Some)))
+                Finding::new(Code::Missing, subject(name, urls.into_iter().map(Some)))
                     .lock_line(package.line)
                     .wanted(edge.clone())
                     .note(format!("the entry of `{}` lists it", package.name))
@@ -116,7 +117,7 @@ fn check_duplicates(context: &Context<'_>, matching: &Matching) -> Vec<Finding> 
                 )
             })
             .collect();
-        let about = super::subject(name, sources);
+        let about = subject(name, sources);
         let mut finding = Finding::new(Code::Dup, about)
             .lock_line(packages[indexes[0]].line)
             .locked(held.join("; "));
@@ -173,7 +174,7 @@ fn check_mixed_pins(context: &Context<'_>, matching: &Matching) -> Vec<Finding> 
                 })
                 .collect();
             let first = revisions.values().flatten().min().copied().unwrap_or_default();
-            let about = super::subject(&context.lock.packages[first].name, [Some(url)]);
+            let about = subject(&context.lock.packages[first].name, [Some(url)]);
             let mut finding = Finding::new(Code::MixedPins, about)
                 .lock_line(context.lock.packages[first].line)
                 .locked(held.join("; "));
@@ -186,10 +187,7 @@ fn check_mixed_pins(context: &Context<'_>, matching: &Matching) -> Vec<Finding> 
     findings
 }
 
-fn check_mixed_versions(
-    context: &Context<'_>,
-    family: &crate::lock::family::Family,
-) -> Option<Finding> {
+fn check_mixed_versions(context: &Context<'_>, family: &Family) -> Option<Finding> {
     let mut versions: BTreeMap<String, (&str, &Location)> = BTreeMap::new();
     for dependency in context.workspace.packages.iter().flat_map(|package| &package.dependencies) {
         let (Want::Registry(url), Some(req)) = (&dependency.want, &dependency.req) else {
@@ -207,7 +205,7 @@ fn check_mixed_versions(
         versions.iter().map(|(version, (name, _))| format!("{name} {version}")).collect();
     let (name, at) = versions.values().next().copied()?;
     Some(
-        Finding::new(Code::MixedPins, super::subject(name, []))
+        Finding::new(Code::MixedPins, subject(name, []))
             .at(at)
             .wanted(pins.join("; "))
             .note("the family is pinned to several exact versions"),

@@ -1,11 +1,11 @@
 //! `[patch]` and `[replace]` against what the lock records of them.
 
-use super::{Context, is_wanted, subject};
-use crate::lock::finding::{Code, Finding, Repair};
-use crate::lock::lockfile::{LockFile, PackageIndex};
-use crate::lock::repair;
-use crate::lock::source::{GitReference, LockedSource};
-use crate::lock::workspace::{Patch, Replace, Want};
+use super::context::{Context, subject};
+use crate::finding::{Code, Finding, Repair};
+use crate::parse::lockfile::{LockFile, PackageIndex};
+use crate::parse::source::{GitReference, LockedSource};
+use crate::parse::workspace::{Patch, Replace, Want};
+use crate::repair;
 
 /// What the lock records of a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ fn find_state(patch: &Patch, lock: &LockFile) -> PatchState {
     let used: Vec<PackageIndex> = named
         .iter()
         .copied()
-        .filter(|&index| is_wanted(&patch.want, &lock.packages[index].source))
+        .filter(|&index| patch.want.is_met_by(&lock.packages[index].source))
         .collect();
     if !used.is_empty() {
         return PatchState::Used(used);
@@ -48,7 +48,7 @@ fn find_state(patch: &Patch, lock: &LockFile) -> PatchState {
     let unused = || lock.unused_patches.iter().filter(|unused| unused.name == patch.name);
     let same_version = |version| patch.version.as_ref().is_none_or(|wanted| wanted == version);
     if let Some(unused) = unused()
-        .find(|unused| is_wanted(&patch.want, &unused.source) && same_version(&unused.version))
+        .find(|unused| patch.want.is_met_by(&unused.source) && same_version(&unused.version))
     {
         return PatchState::Unused { line: unused.line };
     }
@@ -212,7 +212,7 @@ fn is_replaced_by(lock: &LockFile, index: PackageIndex, replace: &Replace) -> bo
 }
 
 fn compare_replacement(want: &Want, locked: &LockedSource) -> Option<Code> {
-    if is_wanted(want, locked) {
+    if want.is_met_by(locked) {
         return None;
     }
     match (want, locked.git()) {

@@ -1,7 +1,8 @@
 //! Settings of a workspace that do not do what they seem to.
 
-use crate::lock::finding::{Code, Finding, Location, Subject};
-use crate::lock::workspace::Workspace;
+use super::context::subject;
+use crate::finding::{Code, Finding, Location, Subject};
+use crate::parse::workspace::Workspace;
 
 /// Checks what the manifests and the cargo configuration set.
 pub(super) fn check_settings(workspace: &Workspace) -> Vec<Finding> {
@@ -24,7 +25,7 @@ pub(super) fn check_settings(workspace: &Workspace) -> Vec<Finding> {
         );
     }
     for (name, at) in &workspace.unused_dependencies {
-        let about = super::subject(name, []);
+        let about = subject(name, []);
         findings.push(Finding::new(Code::UnusedWorkspaceDependency, about).at(at));
     }
     findings

@@ -6,11 +6,10 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::lock::manifest::{Manifest, parse_cargo_config, parse_manifest};
-use crate::lock::report::{
-    Asked, Report, WorkspaceReport, render_github, render_human, render_json,
-};
-use crate::lock::workspace::{Package, Parent, Resolver, Role};
+use crate::finding::Location;
+use crate::parse::manifest::{Manifest, parse_cargo_config, parse_manifest};
+use crate::parse::workspace::{Package, Parent, Resolver, Role};
+use crate::report::{render_github, render_human, render_json};
 
 /// A workspace of one package, if the manifest describes one.
 fn workspace_of(manifest: &Manifest) -> Option<Workspace> {
@@ -23,13 +22,14 @@ fn workspace_of(manifest: &Manifest) -> Option<Workspace> {
     let patches = manifest.patches.iter().map(|raw| resolver.resolve_patch(raw));
     let replaces = manifest.replaces.iter().map(|raw| resolver.resolve_replace(raw));
     Some(Workspace {
-        lock_display: "Cargo.lock".to_owned(),
+        manifest: "Cargo.toml".to_owned(),
+        lock: "Cargo.lock".to_owned(),
         packages: vec![Package {
             name: section.name.clone(),
             version: resolver.resolve_version(section).ok()?,
             dir: dir.to_owned(),
             role: Role::Member,
-            at: super::super::finding::Location {
+            at: Location {
                 file: "Cargo.toml".to_owned(),
                 line: section.line,
                 section: String::new(),
@@ -49,23 +49,14 @@ fn run_all(manifest: &str, lock: &str) -> bool {
         let _ = parse_lock(lock);
         return false;
     };
-    let Some(workspace) = workspace_of(&manifest) else { return false };
+    let Some(mut workspace) = workspace_of(&manifest) else { return false };
+    workspace.lock_text = Some(lock.to_owned());
     let families = workspace.settings.all_families();
     for scope in [Scope::Everything, Scope::Only(&families[0])] {
-        let checked = check(&workspace, Some(lock), scope, Strictness::Warn);
-        let report = Report {
-            asked: Asked::Everything,
-            workspaces: vec![WorkspaceReport {
-                manifest: "Cargo.toml".to_owned(),
-                lock: "Cargo.lock".to_owned(),
-                manifest_path: None,
-                checked,
-                ancestry: Vec::new(),
-            }],
-        };
-        render_human(&report);
-        render_github(&report);
-        render_json(&report).unwrap();
+        let reports = [check(&workspace, scope, Strictness::Warn)];
+        render_human(&reports, "lockcheck");
+        render_github(&reports);
+        render_json(&reports);
     }
     true
 }

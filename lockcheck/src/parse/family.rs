@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use toml::de::DeTable;
 
-use super::finding::Code;
 use super::spanned::{self, Lines, TextError};
+use crate::finding::Code;
+use crate::nearest::did_you_mean;
 
 /// `[workspace.metadata.arc.verify-lock]`.
 #[derive(Debug, Default, Clone)]
@@ -30,7 +31,7 @@ impl Settings {
 
 /// Crates that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Family {
+pub struct Family {
     /// Its name, as `--only` takes it.
     pub(crate) name: String,
     /// Name patterns; `*` stands for anything.
@@ -122,16 +123,8 @@ fn check_keys(table: &DeTable<'_>, known: &[&str], lines: &Lines) -> Result<(), 
         if known.contains(&&**key.get_ref()) {
             continue;
         }
-        let nearest = known
-            .iter()
-            .max_by(|a, b| {
-                let near = |known: &str| strsim::jaro_winkler(known, key.get_ref());
-                near(a).total_cmp(&near(b))
-            })
-            .copied()
-            .unwrap_or_default();
-        let message =
-            format!("unknown key `{}`; the nearest known one is `{nearest}`", key.get_ref());
+        let near = did_you_mean(key.get_ref(), known.iter().copied());
+        let message = format!("unknown key `{}`{near}", key.get_ref());
         return Err(lines.error(key.span(), message));
     }
     Ok(())
@@ -184,7 +177,7 @@ mod tests {
     fn unknown_keys_and_codes_are_named_with_their_line() {
         let error = settings("\nfamilys = 1\n").unwrap_err();
         assert_eq!(error.line, Some(2));
-        assert_eq!(error.message, "unknown key `familys`; the nearest known one is `families`");
+        assert_eq!(error.message, "unknown key `familys`; did you mean `families`?");
         assert_eq!(settings("deny = [\n\"W-MIXED\"]").unwrap_err().line, Some(2));
         assert_eq!(settings("[families.x]\n").unwrap_err().line, Some(1));
     }

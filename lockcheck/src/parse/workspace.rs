@@ -6,20 +6,28 @@ use std::path::{Component, Path, PathBuf};
 
 use semver::{Version, VersionReq};
 
-use super::family::Settings;
-use super::finding::Location;
+use super::family::{Family, Settings};
 use super::manifest::{
     Detail, PackageSection, RawDependency, RawPatch, RawSource, RawSpec, RawVersion,
     WorkspaceSection,
 };
-use super::source::{self, GitSource};
+use super::source::{self, GitSource, LockedSource};
 use super::spanned::TextError;
+use crate::Error;
+use crate::finding::Location;
 
-/// Everything that is known of a workspace before its lock is looked at.
+/// Everything that is known of a workspace before its lock is looked at: what
+/// [`Root::read_workspace`](crate::read::Root::read_workspace) returns.
 #[derive(Debug, Default)]
-pub(crate) struct Workspace {
-    /// The path of its lock, as it is shown.
-    pub(crate) lock_display: String,
+pub struct Workspace {
+    /// The folder of its root manifest, absolute.
+    pub(crate) root_dir: PathBuf,
+    /// Its root manifest, as it is shown.
+    pub(crate) manifest: String,
+    /// Its lock, as it is shown.
+    pub(crate) lock: String,
+    /// The text of its lock; none where there is no such file.
+    pub(crate) lock_text: Option<String>,
     /// Its members, and the packages on disk that they reach.
     pub(crate) packages: Vec<Package>,
     /// The patches that apply, those of the cargo configuration included.
@@ -41,6 +49,24 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
+    /// Folders that path dependencies name and that hold no manifest, as they are shown. Their
+    /// dependencies cannot be checked.
+    pub fn missing_paths(&self) -> &[String] {
+        &self.missing_paths
+    }
+
+    /// A family by its name.
+    ///
+    /// # Errors
+    ///
+    /// When it is neither built in nor defined in the root manifest.
+    pub fn family(&self, name: &str) -> Result<Family, Error> {
+        let families = self.settings.all_families();
+        let known = families.iter().map(|family| family.name.clone()).collect();
+        let family = families.into_iter().find(|family| family.name == name);
+        family.ok_or_else(|| Error::UnknownFamily { name: name.to_owned(), known })
+    }
+
     /// Its members.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| package.role == Role::Member)
@@ -118,6 +144,19 @@ impl Want {
             Self::UnknownRegistry(name) => format!("registry `{name}`"),
             Self::Git(source) => source.to_string(),
             Self::Path { written, .. } => format!("path `{written}`"),
+        }
+    }
+
+    /// Whether a locked source is what is wanted, whatever its version.
+    pub(crate) fn is_met_by(&self, locked: &LockedSource) -> bool {
+        match (self, locked) {
+            (Self::Path { .. }, LockedSource::Path) => true,
+            (Self::Registry(wanted), LockedSource::Registry(index)) => wanted == index,
+            (Self::UnknownRegistry(_), LockedSource::Registry(index)) => {
+                *index != source::crates_io()
+            }
+            (Self::Git(wanted), LockedSource::Git { source, .. }) => wanted.is_same(source),
+            _ => false,
         }
     }
 
@@ -313,6 +352,12 @@ fn parse_package_id(text: &str) -> Option<(Option<String>, String, Option<Versio
     Some((url.map(source::canonical_url), name, version))
 }
 
+/// Whether `exclude` keeps a folder out. What `members` names is never kept out.
+pub(crate) fn is_excluded(section: &WorkspaceSection, root_dir: &Path, dir: &Path) -> bool {
+    let under = |(path, _): &(String, usize)| dir.starts_with(normalize(&root_dir.join(path)));
+    section.exclude.iter().any(under) && !section.members.iter().any(under)
+}
+
 /// Removes `.` and `..` from a path without asking the file system, as cargo does.
 pub(crate) fn normalize(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
@@ -334,7 +379,7 @@ pub(crate) fn normalize(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::manifest::parse_manifest;
+    use crate::parse::manifest::parse_manifest;
 
     #[test]
     fn package_ids_of_replace_have_four_forms() {

@@ -2,25 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
-use super::text::{self, Shown};
-use crate::lock::manifest::{CargoConfig, parse_cargo_config};
+use super::text::{Shown, read_text};
+use crate::Error;
+use crate::parse::manifest::{CargoConfig, parse_cargo_config};
 
 /// How many files may include one another.
 const MAX_INCLUDE_DEPTH: usize = 8;
 
 /// One configuration file.
 #[derive(Debug)]
-pub(crate) struct ConfigFile {
+pub(super) struct ConfigFile {
     /// The folder that its relative paths start from.
-    pub(crate) base_dir: PathBuf,
+    pub(super) base_dir: PathBuf,
     /// The file as it is shown.
-    pub(crate) display: String,
+    pub(super) display: String,
     /// What it says.
-    pub(crate) config: CargoConfig,
+    pub(super) config: CargoConfig,
 }
 
 /// Reads the configuration of the root folder, of the folders above it and of cargo's home.
-pub(crate) fn read_configs(root_dir: &Path, shown: &Shown) -> anyhow::Result<Vec<ConfigFile>> {
+pub(super) fn read_configs(root_dir: &Path, shown: &Shown) -> Result<Vec<ConfigFile>, Error> {
     let mut folders: Vec<PathBuf> =
         root_dir.ancestors().map(|folder| folder.join(".cargo")).collect();
     if let Some(home) = find_cargo_home()
@@ -47,13 +48,13 @@ fn read_config(
     shown: &Shown,
     depth: usize,
     files: &mut Vec<ConfigFile>,
-) -> anyhow::Result<()> {
+) -> Result<(), Error> {
     let display = shown.display(path);
     if depth > MAX_INCLUDE_DEPTH {
-        anyhow::bail!("`{display}` is included more than {MAX_INCLUDE_DEPTH} files deep");
+        return Err(Error::IncludeDepth { path: display, limit: MAX_INCLUDE_DEPTH });
     }
-    let text = text::read_text(path, shown)?;
-    let config = parse_cargo_config(&text).map_err(|error| text::place_error(&display, &error))?;
+    let text = read_text(path, shown)?;
+    let config = parse_cargo_config(&text).map_err(|error| Error::in_text(&display, error))?;
     let folder = path.parent().unwrap_or(path);
     let includes = config.includes.clone();
     let base_dir = folder.parent().unwrap_or(folder).to_owned();

@@ -1,49 +1,49 @@
 //! Asks a local git clone about commits, and the workspace's own repository for an older lock. It
-//! runs git, which must not fetch; what the answers mean is `lock::ancestry`'s.
+//! runs git, which must not fetch; what the answers mean is for [`crate::ancestry`].
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::Context as _;
-use xshell::{Cmd, Shell, cmd};
+use crate::Error;
+use crate::ancestry::{CommitFacts, PinFact};
+use crate::parse::source::{GitReference, is_full_commit, is_hex_rev};
 
-use crate::diagnostic::HintExt as _;
-use crate::lock::ancestry::{CommitFacts, PinFact};
-use crate::lock::source::{GitReference, is_full_commit, is_hex_rev};
+/// How long git may take for one answer. The slowest, an ancestry in a repository of a million
+/// commits, takes seconds.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A git repository on disk.
 #[derive(Debug)]
 pub(crate) struct GitRepo {
-    shell: Shell,
     dir: PathBuf,
 }
 
 impl GitRepo {
     /// Opens the repository that a folder is in.
-    pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
-        let repo = Self { shell: Shell::new()?, dir: dir.to_owned() };
-        let shell = &repo.shell;
-        let found = repo.answer(cmd!(shell, "git rev-parse --git-dir"))?;
-        if found.is_none() {
-            return Err(anyhow::anyhow!("`{}` is no git repository", dir.display()))
-                .hint("clone the repository there, or give the folder of a clone");
+    pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
+        let repo = Self { dir: dir.to_owned() };
+        match repo.ask(&["rev-parse", "--git-dir"])? {
+            Some(_) => Ok(repo),
+            None => Err(Error::NotARepository { dir: repo.display() }),
         }
-        Ok(repo)
     }
 
     /// The text of a file beside the folder at a revision.
-    pub(crate) fn read_file_at(&self, rev: &str, file: &str) -> anyhow::Result<String> {
+    pub(crate) fn read_file_at(&self, rev: &str, file: &str) -> Result<String, Error> {
         let commit = self
             .resolve(rev)?
-            .with_context(|| format!("`{}` has no revision `{rev}`", self.dir.display()))?;
-        let shell = &self.shell;
+            .ok_or_else(|| Error::NoRevision { dir: self.display(), rev: rev.to_owned() })?;
         let object = format!("{commit}:./{file}");
-        self.answer(cmd!(shell, "git show --end-of-options {object}"))?.with_context(|| {
-            format!("revision `{rev}` has no `{file}` in `{}`", self.dir.display())
+        self.ask(&["show", "--end-of-options", &object])?.ok_or_else(|| Error::NoFileAtRevision {
+            dir: self.display(),
+            rev: rev.to_owned(),
+            file: file.to_owned(),
         })
     }
 
     /// What the repository says of two commits.
-    pub(crate) fn read_commit_facts(&self, old: &str, new: &str) -> anyhow::Result<CommitFacts> {
+    pub(crate) fn read_commit_facts(&self, old: &str, new: &str) -> Result<CommitFacts, Error> {
         let (old, new) = (self.resolve(old)?, self.resolve(new)?);
         let (mut old_leads_to_new, mut new_leads_to_old) = (false, false);
         if let (Some(old), Some(new)) = (&old, &new) {
@@ -58,7 +58,7 @@ impl GitRepo {
         &self,
         reference: &GitReference,
         commit: &str,
-    ) -> anyhow::Result<PinFact> {
+    ) -> Result<PinFact, Error> {
         if self.resolve(commit)?.is_none() {
             return Ok(PinFact::CommitMissing);
         }
@@ -74,24 +74,24 @@ impl GitRepo {
         }
     }
 
-    /// The whole id of a commit, where the repository has it.
-    fn resolve(&self, rev: &str) -> anyhow::Result<Option<String>> {
-        let shell = &self.shell;
-        let rev = format!("{rev}^{{commit}}");
-        self.answer(cmd!(shell, "git rev-parse --verify --quiet --end-of-options {rev}"))
+    fn display(&self) -> String {
+        self.dir.display().to_string()
     }
 
-    fn is_ancestor(&self, old: &str, new: &str) -> anyhow::Result<bool> {
-        let shell = &self.shell;
-        let asked = cmd!(shell, "git merge-base --is-ancestor {old} {new}");
-        Ok(self.answer(asked)?.is_some())
+    /// The whole id of a commit, where the repository has it.
+    fn resolve(&self, rev: &str) -> Result<Option<String>, Error> {
+        let rev = format!("{rev}^{{commit}}");
+        self.ask(&["rev-parse", "--verify", "--quiet", "--end-of-options", &rev])
+    }
+
+    fn is_ancestor(&self, old: &str, new: &str) -> Result<bool, Error> {
+        Ok(self.ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
     }
 
     /// A branch of the clone itself or of any of its remotes.
-    fn read_branch_fact(&self, branch: &str, commit: &str) -> anyhow::Result<PinFact> {
-        let shell = &self.shell;
+    fn read_branch_fact(&self, branch: &str, commit: &str) -> Result<PinFact, Error> {
         let refs = self
-            .answer(cmd!(shell, "git for-each-ref --format=%(refname) refs/heads refs/remotes"))?
+            .ask(&["for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes"])?
             .unwrap_or_default();
         let is_branch = |name: &&str| {
             let remote = name.strip_prefix("refs/remotes/").and_then(|name| name.split_once('/'));
@@ -107,37 +107,69 @@ impl GitRepo {
     }
 
     /// How many commits an abbreviation may mean.
-    fn count_commits(&self, prefix: &str) -> anyhow::Result<usize> {
-        let shell = &self.shell;
+    fn count_commits(&self, prefix: &str) -> Result<usize, Error> {
         let disambiguate = format!("--disambiguate={prefix}");
-        let objects = self.answer(cmd!(shell, "git rev-parse {disambiguate}"))?.unwrap_or_default();
+        let objects = self.ask(&["rev-parse", &disambiguate])?.unwrap_or_default();
         let mut commits = 0;
         for object in objects.lines() {
-            let kind = self.answer(cmd!(shell, "git cat-file -t {object}"))?;
+            let kind = self.ask(&["cat-file", "-t", object])?;
             commits += usize::from(kind.as_deref() == Some("commit"));
         }
         Ok(commits)
     }
 
     /// Runs git in the folder: its output, or nothing where it says no.
-    fn answer(&self, command: Cmd<'_>) -> anyhow::Result<Option<String>> {
-        let _in_dir = self.shell.push_dir(&self.dir);
+    fn ask(&self, args: &[&str]) -> Result<Option<String>, Error> {
         // A partial clone must not fetch what it lacks, and a hook's environment must not lead to
         // another repository.
-        let command = command
+        let git = duct::cmd("git", args)
+            .dir(&self.dir)
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env_remove("GIT_DIR")
             .env_remove("GIT_WORK_TREE")
-            .env_remove("GIT_INDEX_FILE")
-            .quiet()
-            .ignore_stderr()
-            .ignore_status();
-        let output = command.output().context("cannot run git").hint("is git installed?")?;
-        if !output.status.success() {
-            return Ok(None);
-        }
-        let text = String::from_utf8(output.stdout).context("git answered with no UTF-8")?;
-        Ok(Some(text.trim_end_matches('\n').to_owned()))
+            .env_remove("GIT_INDEX_FILE");
+        run(&git, &format!("git {}", args.join(" ")), DEADLINE)
+    }
+}
+
+/// Runs a child to its end, or kills it at the deadline: its stdout, or nothing where it fails.
+fn run(
+    child: &duct::Expression,
+    command: &str,
+    deadline: Duration,
+) -> Result<Option<String>, Error> {
+    let failed = |source| Error::Git { command: command.to_owned(), source };
+    let child = child.stdin_null().stdout_capture().stderr_capture().unchecked();
+    let handle = child.start().map_err(failed)?;
+    let Some(output) = handle.wait_timeout(deadline).map_err(failed)? else {
+        handle.kill().map_err(failed)?;
+        return Err(Error::GitTimeout { command: command.to_owned(), limit_s: deadline.as_secs() });
+    };
+    if !output.status.success() {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(&output.stdout)
+        .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+    Ok(Some(text.trim_end_matches('\n').to_owned()))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_answered_or_refused_and_killed_when_it_hangs() {
+        let run = |script: &str, ms| {
+            run(&duct::cmd("sh", ["-c", script]), "git x", Duration::from_millis(ms))
+        };
+        assert_eq!(run("echo yes; echo no >&2", 60_000).unwrap().as_deref(), Some("yes"));
+        assert_eq!(run("echo yes; exit 1", 60_000).unwrap(), None);
+        // Its own process becomes the sleep, so the kill reaches it.
+        let error = run("exec sleep 600", 50).unwrap_err();
+        assert!(matches!(error, Error::GitTimeout { .. }), "{error}");
+        let missing = duct::cmd("no-such-program-at-all", [""; 0]);
+        let error = super::run(&missing, "git x", DEADLINE).unwrap_err();
+        assert_eq!(error.hint().as_deref(), Some("is git installed?"));
     }
 }

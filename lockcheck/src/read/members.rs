@@ -3,19 +3,17 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
-use super::text::Manifests;
-use crate::diagnostic::HintExt as _;
-use crate::lock::manifest::{Manifest, RawDependency, RawSource, RawSpec, WorkspaceSection};
-use crate::lock::workspace::normalize;
+use super::manifests::Manifests;
+use crate::Error;
+use crate::parse::manifest::{Manifest, RawDependency, RawSource, RawSpec, WorkspaceSection};
+use crate::parse::workspace::{is_excluded, normalize};
 
 /// The folders of the members of the workspace whose root manifest is in `root_dir`, the root's own
 /// package first. Without `[workspace]` that package is the only one.
-pub(crate) fn find_members(
+pub(super) fn find_members(
     manifests: &mut Manifests,
     root_dir: &Path,
-) -> anyhow::Result<Vec<PathBuf>> {
+) -> Result<Vec<PathBuf>, Error> {
     let root = manifests.read(root_dir)?;
     let mut members = Vec::new();
     let mut queue = VecDeque::new();
@@ -60,17 +58,11 @@ fn is_member_by_path(
     manifests: &mut Manifests,
     root_dir: &Path,
     dir: &Path,
-) -> anyhow::Result<bool> {
+) -> Result<bool, Error> {
     if !manifests.is_there(dir) || manifests.read(dir)?.workspace.is_some() {
         return Ok(false);
     }
     Ok(dir.starts_with(root_dir) || manifests.find_root(dir)?.as_deref() == Some(root_dir))
-}
-
-/// Whether `exclude` keeps a folder out. What `members` names is never kept out.
-pub(crate) fn is_excluded(section: &WorkspaceSection, root_dir: &Path, dir: &Path) -> bool {
-    let under = |(path, _): &(String, usize)| dir.starts_with(normalize(&root_dir.join(path)));
-    section.exclude.iter().any(under) && !section.members.iter().any(under)
 }
 
 /// The folders that the path dependencies of a manifest lead to.
@@ -102,33 +94,28 @@ fn expand(
     root_dir: &Path,
     pattern: &str,
     line: usize,
-) -> anyhow::Result<Vec<PathBuf>> {
+) -> Result<Vec<PathBuf>, Error> {
     let shown = manifests.shown();
     let place = format!("{}:{line}: member `{pattern}`", shown.manifest(root_dir));
     let escaped = glob::Pattern::escape(&root_dir.to_string_lossy());
     let found = glob::glob(&format!("{escaped}/{pattern}"))
-        .with_context(|| format!("{place} is no pattern"))?
+        .map_err(|source| Error::MemberPattern { place: place.clone(), source })?
         .collect::<Result<Vec<PathBuf>, _>>()
-        .with_context(|| format!("{place} cannot be expanded"))?;
+        .map_err(|source| Error::MemberList { place: place.clone(), source })?;
     // A pattern that matches nothing is taken as a path.
     let literal = found.is_empty();
     let candidates = if literal { vec![root_dir.join(pattern)] } else { found };
     let mut dirs = Vec::new();
     for candidate in candidates {
-        if !literal && candidate.is_file() {
-            continue;
-        }
         if !literal {
-            check_no_loop(&candidate)
-                .with_context(|| format!("{place} reaches `{}`", shown.display(&candidate)))?;
+            if candidate.is_file() {
+                continue;
+            }
+            check_no_loop(&candidate, &place, &shown.display(&candidate))?;
         }
         let dir = normalize(&candidate);
         if !manifests.is_there(&dir) {
-            return Err(anyhow::anyhow!(
-                "{place} leads to `{}`, which is not there",
-                shown.manifest(&dir)
-            ))
-            .hint("add the manifest, or take the folder out with `exclude`");
+            return Err(Error::MemberMissing { place, path: shown.manifest(&dir) });
         }
         dirs.push(dir);
     }
@@ -136,14 +123,18 @@ fn expand(
 }
 
 /// Refuses symbolic links that lead nowhere or back to a folder they lie in.
-fn check_no_loop(path: &Path) -> anyhow::Result<()> {
-    let real = std::fs::canonicalize(path)
-        .context("a symbolic link that leads nowhere or in a circle")
-        .hint("remove the link, or take it out with `exclude`")?;
-    let parent = path.parent().map(std::fs::canonicalize).transpose()?;
+fn check_no_loop(candidate: &Path, place: &str, display: &str) -> Result<(), Error> {
+    let resolve = |path: &Path| {
+        std::fs::canonicalize(path).map_err(|source| Error::MemberLinkBroken {
+            place: place.to_owned(),
+            path: display.to_owned(),
+            source,
+        })
+    };
+    let real = resolve(candidate)?;
+    let parent = candidate.parent().map(resolve).transpose()?;
     if parent.is_some_and(|parent| parent.starts_with(&real)) {
-        return Err(anyhow::anyhow!("a symbolic link back to a folder that it lies in"))
-            .hint("remove the link, or take it out with `exclude`");
+        return Err(Error::MemberLinkUp { place: place.to_owned(), path: display.to_owned() });
     }
     Ok(())
 }

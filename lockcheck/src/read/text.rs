@@ -1,16 +1,9 @@
 //! Texts of files, with errors that name path and line, and paths as people are shown them.
 
-use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
-use std::rc::Rc;
 
-use anyhow::Context as _;
-
-use crate::diagnostic::HintExt as _;
-use crate::lock::manifest::{Manifest, parse_manifest};
-use crate::lock::spanned::TextError;
-use crate::lock::workspace::normalize;
+use crate::Error;
 
 /// The largest file that is read. The largest lock seen in the wild is under half a megabyte; what
 /// is larger than this is something else.
@@ -18,7 +11,7 @@ const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// How paths are shown.
 #[derive(Debug, Clone)]
-pub(crate) enum Shown {
+pub(super) enum Shown {
     /// Relative to this folder.
     RelativeTo(PathBuf),
     /// As they are.
@@ -27,7 +20,7 @@ pub(crate) enum Shown {
 
 impl Shown {
     /// A path as it is shown, with forward slashes.
-    pub(crate) fn display(&self, path: &Path) -> String {
+    pub(super) fn display(&self, path: &Path) -> String {
         let shown = match self {
             Self::Absolute => path.to_owned(),
             Self::RelativeTo(base) => relative(base, path),
@@ -36,7 +29,7 @@ impl Shown {
     }
 
     /// The manifest of a folder as it is shown.
-    pub(crate) fn manifest(&self, dir: &Path) -> String {
+    pub(super) fn manifest(&self, dir: &Path) -> String {
         self.display(&dir.join("Cargo.toml"))
     }
 }
@@ -53,118 +46,35 @@ fn relative(base: &Path, path: &Path) -> PathBuf {
     up.chain(parts[common..].iter().copied()).collect()
 }
 
-/// An error in a text, with its file and line.
-pub(crate) fn place_error(display: &str, error: &TextError) -> anyhow::Error {
-    match error.line {
-        Some(line) => anyhow::anyhow!("{display}:{line}: {}", error.message),
-        None => anyhow::anyhow!("{display}: {}", error.message),
-    }
-}
-
-/// Reads a text file. Folders, files that are too large and bytes that are no UTF-8 are errors.
-pub(crate) fn read_text(path: &Path, shown: &Shown) -> anyhow::Result<String> {
+/// Reads a text file. Folders, files that are too large and bytes that are not UTF-8 are errors.
+pub(super) fn read_text(path: &Path, shown: &Shown) -> Result<String, Error> {
     let display = shown.display(path);
-    let metadata = std::fs::metadata(path).with_context(|| format!("cannot read `{display}`"))?;
+    let failed = |source| Error::Read { path: display.clone(), source };
+    let metadata = std::fs::metadata(path).map_err(failed)?;
     if metadata.is_dir() {
-        return Err(anyhow::anyhow!("`{display}` is a directory, not a file"));
+        return Err(Error::IsDirectory { path: display });
     }
-    if metadata.len() > MAX_FILE_BYTES {
-        return Err(anyhow::anyhow!(
-            "`{display}` has {} bytes, more than the {MAX_FILE_BYTES} that are read",
-            metadata.len()
-        ))
-        .hint("no manifest and no lock is that large: look at what wrote it");
+    let bytes = metadata.len();
+    if bytes > MAX_FILE_BYTES {
+        return Err(Error::TooLarge { path: display, bytes, limit_bytes: MAX_FILE_BYTES });
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
+    let mut text = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
     // A device or a pipe has no length to go by, so the limit holds while reading, too.
     std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes))
-        .with_context(|| format!("cannot read `{display}`"))?;
-    String::from_utf8(bytes).map_err(|error| {
+        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut text))
+        .map_err(failed)?;
+    String::from_utf8(text).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-        anyhow::anyhow!("{display}:{line}: not UTF-8")
+        Error::Text { path: display, line: Some(line), message: "not UTF-8".to_owned() }
     })
 }
 
 /// Reads a text file that need not be there.
-pub(crate) fn read_if_there(path: &Path, shown: &Shown) -> anyhow::Result<Option<String>> {
+pub(super) fn read_if_there(path: &Path, shown: &Shown) -> Result<Option<String>, Error> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         _ => read_text(path, shown).map(Some),
-    }
-}
-
-/// Manifests by their folder, each read once.
-#[derive(Debug)]
-pub(crate) struct Manifests {
-    shown: Shown,
-    by_dir: HashMap<PathBuf, Rc<Manifest>>,
-}
-
-impl Manifests {
-    /// None read yet.
-    pub(crate) fn new(shown: Shown) -> Self {
-        Self { shown, by_dir: HashMap::new() }
-    }
-
-    /// How paths are shown.
-    pub(crate) fn shown(&self) -> &Shown {
-        &self.shown
-    }
-
-    /// Whether a folder has a manifest.
-    pub(crate) fn is_there(&self, dir: &Path) -> bool {
-        self.by_dir.contains_key(dir) || dir.join("Cargo.toml").exists()
-    }
-
-    /// The manifest of a folder.
-    pub(crate) fn read(&mut self, dir: &Path) -> anyhow::Result<Rc<Manifest>> {
-        if let Some(manifest) = self.by_dir.get(dir) {
-            return Ok(Rc::clone(manifest));
-        }
-        let path = dir.join("Cargo.toml");
-        let text = read_text(&path, &self.shown)?;
-        let manifest = parse_manifest(&text)
-            .map_err(|error| place_error(&self.shown.display(&path), &error))?;
-        let manifest = Rc::new(manifest);
-        self.by_dir.insert(dir.to_owned(), Rc::clone(&manifest));
-        Ok(manifest)
-    }
-
-    /// The root folder of the workspace that the manifest in `dir` belongs to, as cargo finds it:
-    /// itself, where its `workspace` key points, or the nearest folder above whose `[workspace]` does
-    /// not exclude it.
-    pub(crate) fn find_root(&mut self, dir: &Path) -> anyhow::Result<Option<PathBuf>> {
-        let own = self.read(dir)?;
-        if own.workspace.is_some() {
-            return Ok(Some(dir.to_owned()));
-        }
-        if let Some((pointer, line)) =
-            own.package.as_ref().and_then(|package| package.workspace_pointer.as_ref())
-        {
-            let root = normalize(&dir.join(pointer));
-            if !self.is_there(&root) || self.read(&root)?.workspace.is_none() {
-                return Err(anyhow::anyhow!(
-                    "{}:{line}: `package.workspace` points at `{}`, which is no workspace root",
-                    self.shown.manifest(dir),
-                    self.shown.manifest(&root)
-                ))
-                .hint("point it at the folder whose manifest has `[workspace]`");
-            }
-            return Ok(Some(root));
-        }
-        for above in dir.ancestors().skip(1) {
-            if !self.is_there(above) {
-                continue;
-            }
-            if let Some(section) = &self.read(above)?.workspace
-                && !super::members::is_excluded(section, above, dir)
-            {
-                return Ok(Some(above.to_owned()));
-            }
-        }
-        Ok(None)
     }
 }
 

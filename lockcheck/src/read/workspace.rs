@@ -1,60 +1,42 @@
-//! Reads manifests, cargo configuration and the lock of a workspace, following members, globs and
-//! paths on disk. It finds and reads; what it all means is `lock`'s. It runs no cargo and no git.
+//! A workspace as it is on disk: members, what their paths lead to, cargo's configuration, the lock.
+//! It finds and reads; what it all means is decided elsewhere. It runs no cargo and no git.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
-use anyhow::Context as _;
-
-use crate::diagnostic::HintExt as _;
-use crate::lock::finding::Location;
-use crate::lock::manifest::{DependencyKind, Manifest, RawSpec};
-use crate::lock::spanned::TextError;
-use crate::lock::workspace::{
-    Package, Parent, Patch, Replace, Resolver, Role, Want, Workspace, normalize,
-};
-
-mod config;
-mod find;
-mod members;
-mod text;
-
-pub(crate) use find::{find_start, find_workspaces_below};
-use text::Manifests;
-pub(crate) use text::Shown;
-
-/// A workspace with the text of its lock.
-#[derive(Debug)]
-pub(crate) struct Loaded {
-    /// What its manifests say.
-    pub(crate) workspace: Workspace,
-    /// The folder of its root manifest, absolute.
-    pub(crate) root_dir: PathBuf,
-    /// The text of `Cargo.lock`; none where there is no such file.
-    pub(crate) lock_text: Option<String>,
-}
+use super::config::{ConfigFile, read_configs};
+use super::manifests::Manifests;
+use super::members::find_members;
+use super::text::{Shown, read_if_there};
+use crate::Error;
+use crate::finding::Location;
+use crate::parse::manifest::{DependencyKind, Manifest, RawSpec};
+use crate::parse::spanned::TextError;
+use crate::parse::workspace::{Package, Parent, Patch, Replace, Resolver, Role, Want, Workspace};
 
 /// Reads the workspace whose root manifest is in `root_dir`.
 ///
 /// An error means that a manifest, a configuration file or the lock cannot be read; a path that
-/// leads to no manifest is no error.
-pub(crate) fn read_workspace(root_dir: &Path, shown: &Shown) -> anyhow::Result<Loaded> {
+/// leads to no manifest is not an error.
+pub(super) fn read_workspace(root_dir: &Path, shown: &Shown) -> Result<Workspace, Error> {
+    let lock_path = root_dir.join("Cargo.lock");
     let mut reader = Reader {
         manifests: Manifests::new(shown.clone()),
         root_dir: root_dir.to_owned(),
         registries: Vec::new(),
         inherited: HashSet::new(),
-        workspace: Workspace::default(),
+        workspace: Workspace {
+            root_dir: root_dir.to_owned(),
+            manifest: shown.manifest(root_dir),
+            lock: shown.display(&lock_path),
+            ..Workspace::default()
+        },
         externals: VecDeque::new(),
         seen: HashSet::new(),
     };
     reader.read()?;
-    let lock_path = root_dir.join("Cargo.lock");
-    let mut workspace = reader.workspace;
-    workspace.lock_display = shown.display(&lock_path);
-    let lock_text = text::read_if_there(&lock_path, shown)?;
-    Ok(Loaded { workspace, root_dir: root_dir.to_owned(), lock_text })
+    reader.workspace.lock_text = read_if_there(&lock_path, shown)?;
+    Ok(reader.workspace)
 }
 
 struct Reader {
@@ -70,14 +52,14 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self) -> anyhow::Result<()> {
+    fn read(&mut self) -> Result<(), Error> {
         let root_dir = self.root_dir.clone();
         let root = self.manifests.read(&root_dir)?;
-        let configs = config::read_configs(&root_dir, self.manifests.shown())?;
+        let configs = read_configs(&root_dir, self.manifests.shown())?;
         for config in &configs {
             self.registries.extend(config.config.registries.iter().cloned());
         }
-        for dir in members::find_members(&mut self.manifests, &root_dir)? {
+        for dir in find_members(&mut self.manifests, &root_dir)? {
             self.seen.insert(dir.clone());
             self.add_package(&dir, Role::Member)?;
             if dir != root_dir {
@@ -101,7 +83,7 @@ impl Reader {
     }
 
     /// Reads one package and queues what its paths lead to.
-    fn add_package(&mut self, dir: &Path, role: Role) -> anyhow::Result<()> {
+    fn add_package(&mut self, dir: &Path, role: Role) -> Result<(), Error> {
         if role == Role::External && !self.manifests.is_there(dir) {
             let missing = self.manifests.shown().display(dir);
             self.workspace.missing_paths.push(missing);
@@ -152,9 +134,9 @@ impl Reader {
         dir: &Path,
         parent_dir: Option<&Path>,
         work: impl FnOnce(Resolver<'_>) -> Result<T, TextError>,
-    ) -> anyhow::Result<T> {
+    ) -> Result<T, Error> {
         let display = self.manifests.shown().manifest(dir);
-        let parent_manifest: Option<(Rc<Manifest>, String, &Path)> = match parent_dir {
+        let parent_manifest: Option<_> = match parent_dir {
             None => None,
             Some(parent) => {
                 let manifest = self.manifests.read(parent)?;
@@ -165,10 +147,10 @@ impl Reader {
             Some(Parent { section: manifest.workspace.as_ref()?, display, dir })
         });
         let resolver = Resolver { display: &display, dir, parent, registries: &self.registries };
-        work(resolver).map_err(|error| text::place_error(&display, &error))
+        work(resolver).map_err(|error| Error::in_text(&display, error))
     }
 
-    fn add_config(&mut self, file: &config::ConfigFile) -> anyhow::Result<()> {
+    fn add_config(&mut self, file: &ConfigFile) -> Result<(), Error> {
         let location = |line: usize| Location {
             file: file.display.clone(),
             line,
@@ -189,11 +171,11 @@ impl Reader {
             .iter()
             .map(|raw| resolver.resolve_patch(raw))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| text::place_error(&file.display, &error))?;
+            .map_err(|error| Error::in_text(&file.display, error))?;
         self.add_patches(patches)
     }
 
-    fn add_patches_of_root(&mut self, root: &Manifest) -> anyhow::Result<()> {
+    fn add_patches_of_root(&mut self, root: &Manifest) -> Result<(), Error> {
         let root_dir = self.root_dir.clone();
         let (patches, replaces) = self.with_resolver(&root_dir, Some(&root_dir), |resolver| {
             let patches = root.patches.iter().map(|raw| resolver.resolve_patch(raw));
@@ -212,7 +194,7 @@ impl Reader {
     }
 
     /// Adds patches; one of a nearer file takes the place of a farther one's and of the manifest's.
-    fn add_patches(&mut self, patches: Vec<Patch>) -> anyhow::Result<()> {
+    fn add_patches(&mut self, patches: Vec<Patch>) -> Result<(), Error> {
         let known: HashSet<(String, String)> = self
             .workspace
             .patches
@@ -233,7 +215,7 @@ impl Reader {
     }
 
     /// The version of the package in a folder, where there is one.
-    fn read_version(&mut self, dir: &Path) -> anyhow::Result<Option<semver::Version>> {
+    fn read_version(&mut self, dir: &Path) -> Result<Option<semver::Version>, Error> {
         if !self.manifests.is_there(dir) {
             return Ok(None);
         }
@@ -244,7 +226,7 @@ impl Reader {
             .map(Some)
     }
 
-    fn note_what_cargo_ignores(&mut self, dir: &Path) -> anyhow::Result<()> {
+    fn note_what_cargo_ignores(&mut self, dir: &Path) -> Result<(), Error> {
         let manifest = self.manifests.read(dir)?;
         let file = self.manifests.shown().manifest(dir);
         let patches = manifest.patches.iter().map(|patch| &patch.dependency);
@@ -274,24 +256,4 @@ impl Reader {
             }
         }
     }
-}
-
-/// The root folder of the workspace that the manifest in `dir` belongs to: `dir` itself where it is
-/// alone.
-pub(crate) fn read_root_of(dir: &Path, shown: &Shown) -> anyhow::Result<PathBuf> {
-    let mut manifests = Manifests::new(shown.clone());
-    let root = manifests.find_root(dir)?.unwrap_or_else(|| dir.to_owned());
-    if root != *dir && !members::find_members(&mut manifests, &root)?.iter().any(|it| it == dir) {
-        let (own, root) = (shown.manifest(dir), shown.manifest(&root));
-        return Err(anyhow::anyhow!("`{own}` is no member of the workspace of `{root}`")).hint(
-            format!("add it to `members` or `exclude` in `{root}`, or give it a `[workspace]`"),
-        );
-    }
-    Ok(root)
-}
-
-/// The current folder, absolute and normal.
-pub(crate) fn current_dir() -> anyhow::Result<PathBuf> {
-    let here = std::env::current_dir().context("cannot tell the current directory")?;
-    Ok(normalize(&here))
 }

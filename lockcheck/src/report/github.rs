@@ -1,24 +1,21 @@
 //! Annotations in the form that GitHub's CI reads from a step's output.
 
-use super::{Report, WorkspaceReport};
-use crate::lock::finding::Finding;
+use crate::check::Report;
+use crate::finding::Finding;
 
 /// Renders one annotation a line; empty where nothing was found.
-pub(crate) fn render_github(report: &Report) -> String {
-    let lines: Vec<String> = report
-        .workspaces
+pub fn render_github(reports: &[Report]) -> String {
+    let lines: Vec<String> = reports
         .iter()
-        .flat_map(|workspace| {
-            workspace.checked.findings.iter().map(move |finding| annotate(workspace, finding))
-        })
+        .flat_map(|report| report.findings.iter().map(move |finding| annotate(report, finding)))
         .collect();
     lines.join("\n")
 }
 
-fn annotate(workspace: &WorkspaceReport, finding: &Finding) -> String {
+fn annotate(report: &Report, finding: &Finding) -> String {
     let (file, line) = match (&finding.at, finding.lock_line) {
         (Some(at), _) => (at.file.as_str(), at.line),
-        (None, line) => (workspace.lock.as_str(), line.unwrap_or(1)),
+        (None, line) => (report.lock.as_str(), line.unwrap_or(1)),
     };
     let mut message = finding.code.meaning().to_owned();
     if let Some(note) = &finding.note {
@@ -29,7 +26,7 @@ fn annotate(workspace: &WorkspaceReport, finding: &Finding) -> String {
             message.push_str(&format!("\n{side}: {value}"));
         }
     }
-    if let Some(fix) = workspace.fix(finding) {
+    if let Some(fix) = report.fix(finding) {
         message.push_str(&format!("\nfix: {fix}"));
     }
     format!(

@@ -2,32 +2,31 @@
 
 use similar::{ChangeTag, TextDiff};
 
-use super::{Asked, Report, WorkspaceReport, plural, verdict};
-use crate::lock::finding::{Code, Finding, Severity};
-use crate::lock::repair::needs_network;
+use super::verdict;
+use crate::check::Report;
+use crate::finding::{Code, Finding, Severity};
+use crate::repair::needs_network;
 
 /// How many names of one group are told.
 const MAX_NAMES: usize = 8;
 
-/// Renders the report.
-pub(crate) fn render_human(report: &Report) -> String {
-    let mut text = String::new();
-    for workspace in &report.workspaces {
-        if !text.is_empty() {
+/// Renders the reports. `command` is the name of the command that shows them, which starts the line
+/// with the verdict.
+pub fn render_human(reports: &[Report], command: &str) -> String {
+    let mut parts = Vec::new();
+    for report in reports {
+        let mut text = String::new();
+        for group in group_findings(&report.findings) {
+            text.push_str(&render_group(report, &group));
             text.push('\n');
         }
-        for group in group_findings(&workspace.checked.findings) {
-            text.push_str(&render_group(workspace, &group));
-            text.push('\n');
-        }
-        for ancestry in &workspace.ancestry {
+        for ancestry in &report.ancestry {
             text.push_str(&format!("{ancestry}\n"));
         }
-        text.push_str(&render_summary(report, workspace));
-        text.push('\n');
+        text.push_str(&format!("{command}: {}", render_summary(report)));
+        parts.push(text);
     }
-    text.pop();
-    text
+    parts.join("\n\n")
 }
 
 /// Findings that have one cause, in the order in which the first of each comes.
@@ -60,7 +59,7 @@ fn is_same_cause(a: &Finding, b: &Finding) -> bool {
     }
 }
 
-fn render_group(workspace: &WorkspaceReport, group: &[&Finding]) -> String {
+fn render_group(report: &Report, group: &[&Finding]) -> String {
     let first = group[0];
     let mut names: Vec<&str> = Vec::new();
     for finding in group {
@@ -78,9 +77,9 @@ fn render_group(workspace: &WorkspaceReport, group: &[&Finding]) -> String {
         first.severity,
         first.code,
         names[0],
-        render_place(workspace, first)
+        render_place(report, first)
     );
-    text.push_str(&render_diff(workspace, group));
+    text.push_str(&render_diff(report, group));
     text.push_str(&format!("note: {}", first.code.meaning()));
     match &first.note {
         Some(note) if group.iter().all(|it| it.note == first.note) => {
@@ -97,7 +96,7 @@ fn render_group(workspace: &WorkspaceReport, group: &[&Finding]) -> String {
         };
         text.push_str(&format!("also: {}{rest}\n", told.join(", ")));
     }
-    if let (Some(fix), Some(repair)) = (workspace.fix(first), &first.repair) {
+    if let (Some(fix), Some(repair)) = (report.fix(first), &first.repair) {
         let network = if needs_network(repair) { "        (needs the network)" } else { "" };
         text.push_str(&format!("fix: {fix}{network}\n"));
     }
@@ -112,16 +111,16 @@ fn is_by_source(code: Code) -> bool {
     )
 }
 
-fn render_place(workspace: &WorkspaceReport, finding: &Finding) -> String {
+fn render_place(report: &Report, finding: &Finding) -> String {
     match (&finding.at, finding.lock_line) {
         (Some(at), _) => format!("{}:{} {}", at.file, at.line, at.section).trim_end().to_owned(),
-        (None, Some(line)) => format!("{}:{line}", workspace.lock),
-        (None, None) => workspace.lock.clone(),
+        (None, Some(line)) => format!("{}:{line}", report.lock),
+        (None, None) => report.lock.clone(),
     }
 }
 
 /// Lock against manifest, as a unified diff in which each line names its file, seen from the root.
-fn render_diff(workspace: &WorkspaceReport, group: &[&Finding]) -> String {
+fn render_diff(report: &Report, group: &[&Finding]) -> String {
     let mut lock_side: Vec<&str> = Vec::new();
     let mut manifest_side: Vec<(&str, &str)> = Vec::new();
     for finding in group {
@@ -130,14 +129,14 @@ fn render_diff(workspace: &WorkspaceReport, group: &[&Finding]) -> String {
                 lock_side.push(part);
             }
         }
-        let file = finding.at.as_ref().map_or(workspace.manifest.as_str(), |at| &at.file);
+        let file = finding.at.as_ref().map_or(report.manifest.as_str(), |at| &at.file);
         for part in finding.wanted.iter().flat_map(|wanted| wanted.split("; ")) {
             if !manifest_side.iter().any(|(_, known)| *known == part) {
-                manifest_side.push((workspace.seen_from_root(file), part));
+                manifest_side.push((seen_from_root(report, file), part));
             }
         }
     }
-    let lock = workspace.seen_from_root(&workspace.lock);
+    let lock = seen_from_root(report, &report.lock);
     let labels = manifest_side.iter().map(|(file, _)| *file);
     let labels = labels.chain((!lock_side.is_empty()).then_some(lock));
     let width = labels.map(str::len).max().unwrap_or(0);
@@ -159,39 +158,44 @@ fn render_diff(workspace: &WorkspaceReport, group: &[&Finding]) -> String {
     text
 }
 
-fn render_summary(report: &Report, workspace: &WorkspaceReport) -> String {
-    let checked = &workspace.checked;
-    let count =
-        |severity| checked.findings.iter().filter(|finding| finding.severity == severity).count();
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let mut text = format!("verify-lock: {}", verdict(checked.agrees()));
-    if errors > 0 {
-        text.push_str(&format!(", {}", plural(errors, "error")));
+fn render_summary(report: &Report) -> String {
+    let mut text = verdict(report.agrees()).to_owned();
+    for (severity, one) in [(Severity::Error, "error"), (Severity::Warning, "warning")] {
+        match report.count(severity) {
+            0 => {}
+            count => text.push_str(&format!(", {}", plural(count, one))),
+        }
     }
-    if warnings > 0 {
-        text.push_str(&format!(", {}", plural(warnings, "warning")));
-    }
-    let counts = checked.counts;
-    let of_family = match &report.asked {
-        Asked::Everything => String::new(),
-        Asked::Family(name) => format!(" of family `{name}`"),
-    };
+    let counts = report.counts;
+    let of_family =
+        report.family.as_ref().map_or_else(String::new, |name| format!(" of family `{name}`"));
     text.push_str(&format!(
         ": {}, {}{of_family} checked against ",
         plural(counts.members, "member"),
         plural(counts.pins, "pin")
     ));
-    match checked.lock {
-        Some(_) => text.push_str(&format!(
-            "{} (version {}, {}{of_family})",
-            workspace.lock,
-            counts.lock_version,
-            plural(counts.packages, "package")
-        )),
-        None => text.push_str(&format!("{}, which could not be used", workspace.lock)),
+    if report.lock_file.is_none() {
+        text.push_str(&format!("{}, which could not be used", report.lock));
+        return text;
     }
-    if checked.lock.is_some() && counts.pins == 0 {
+    text.push_str(&format!(
+        "{} (version {}, {}{of_family})",
+        report.lock,
+        counts.lock_version,
+        plural(counts.packages, "package")
+    ));
+    if counts.pins == 0 {
         text.push_str("; nothing was there to check");
     }
     text
+}
+
+/// A path as seen from the folder of the root manifest, where it lies below it.
+fn seen_from_root<'p>(report: &Report, path: &'p str) -> &'p str {
+    let root = report.manifest.strip_suffix("Cargo.toml").unwrap_or_default();
+    path.strip_prefix(root).unwrap_or(path)
+}
+
+fn plural(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }

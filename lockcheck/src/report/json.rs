@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Asked, Report, WorkspaceReport, verdict};
-use crate::lock::finding::{Code, Finding, Severity};
-use crate::lock::repair::needs_network;
+use super::verdict;
+use crate::check::Report;
+use crate::finding::{Code, Finding, Severity};
+use crate::repair::needs_network;
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -58,49 +59,44 @@ struct JsonFinding<'r> {
     verdict: &'static str,
 }
 
-/// Renders the report as one JSON object.
-pub(crate) fn render_json(report: &Report) -> serde_json::Result<String> {
-    let findings = report.workspaces.iter().flat_map(|workspace| {
-        workspace.checked.findings.iter().map(move |finding| json_finding(workspace, finding))
+/// Renders the reports as one JSON object.
+pub fn render_json(reports: &[Report]) -> String {
+    let findings = reports.iter().flat_map(|report| {
+        report.findings.iter().map(move |finding| json_finding(report, finding))
     });
-    serde_json::to_string_pretty(&JsonReport {
+    let count = |severity| reports.iter().map(|report| report.count(severity)).sum();
+    let json = JsonReport {
         schema: SCHEMA,
-        verdict: verdict(report.agrees()),
-        family: match &report.asked {
-            Asked::Everything => None,
-            Asked::Family(name) => Some(name),
-        },
-        errors: report.count(Severity::Error),
-        warnings: report.count(Severity::Warning),
-        workspaces: report.workspaces.iter().map(json_workspace).collect(),
+        verdict: verdict(reports.iter().all(Report::agrees)),
+        family: reports.first().and_then(|report| report.family.as_deref()),
+        errors: count(Severity::Error),
+        warnings: count(Severity::Warning),
+        workspaces: reports.iter().map(json_workspace).collect(),
         findings: findings.collect(),
-    })
+    };
+    serde_json::to_string_pretty(&json).expect("texts and numbers are always JSON")
 }
 
-fn json_workspace(workspace: &WorkspaceReport) -> JsonWorkspace<'_> {
-    let counts = workspace.checked.counts;
+fn json_workspace(report: &Report) -> JsonWorkspace<'_> {
+    let ancestry = report.ancestry.iter().map(|ancestry| JsonAncestry {
+        package: &ancestry.package,
+        old: &ancestry.old,
+        new: &ancestry.new,
+        relation: ancestry.relation.as_str(),
+    });
     JsonWorkspace {
-        manifest: &workspace.manifest,
-        lock: &workspace.lock,
-        verdict: verdict(workspace.checked.agrees()),
-        lock_version: counts.lock_version,
-        members: counts.members,
-        pins: counts.pins,
-        packages: counts.packages,
-        ancestry: workspace
-            .ancestry
-            .iter()
-            .map(|ancestry| JsonAncestry {
-                package: &ancestry.package,
-                old: &ancestry.old,
-                new: &ancestry.new,
-                relation: ancestry.relation.as_str(),
-            })
-            .collect(),
+        manifest: &report.manifest,
+        lock: &report.lock,
+        verdict: verdict(report.agrees()),
+        lock_version: report.counts.lock_version,
+        members: report.counts.members,
+        pins: report.counts.pins,
+        packages: report.counts.packages,
+        ancestry: ancestry.collect(),
     }
 }
 
-fn json_finding<'r>(workspace: &'r WorkspaceReport, finding: &'r Finding) -> JsonFinding<'r> {
+fn json_finding<'r>(report: &'r Report, finding: &'r Finding) -> JsonFinding<'r> {
     let message = match &finding.note {
         Some(note) => format!("{}: {note}", finding.code.meaning()),
         None => finding.code.meaning().to_owned(),
@@ -111,14 +107,14 @@ fn json_finding<'r>(workspace: &'r WorkspaceReport, finding: &'r Finding) -> Jso
         severity: finding.severity,
         package: finding.package(),
         message,
-        manifest: at.map_or(workspace.manifest.as_str(), |at| &at.file),
+        manifest: at.map_or(report.manifest.as_str(), |at| &at.file),
         line: at.map(|at| at.line),
         section: at.map(|at| at.section.as_str()).filter(|section| !section.is_empty()),
-        lock: &workspace.lock,
+        lock: &report.lock,
         lock_line: finding.lock_line,
         wanted: finding.wanted.as_deref(),
         locked: finding.locked.as_deref(),
-        fix: workspace.fix(finding),
+        fix: report.fix(finding),
         fix_needs_network: finding.repair.as_ref().is_some_and(needs_network),
         verdict: verdict(finding.severity != Severity::Error),
     }

@@ -1,5 +1,4 @@
-//! `verify-lock` over input that cannot be read: one clear error with its path, exit code 2.
-#![allow(clippy::disallowed_methods)]
+//! Input that cannot be read: one clear error with its path, exit code 2.
 
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
@@ -28,8 +27,7 @@ impl Tree {
 
     /// Exit code, stdout and stderr.
     fn verify(&self, args: &[&str]) -> (i32, String, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .arg("verify-lock")
+        let output = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
             .args(args)
             .current_dir(self.path())
             .env("CARGO_HOME", self.path().join("no-cargo-home"))
@@ -84,7 +82,7 @@ fn a_lock_of_50_mb_is_refused() {
     lock.write_all(b"version = 4\n#").unwrap();
     lock.seek(SeekFrom::Start(50_000_000 - 1)).unwrap();
     lock.write_all(b"\n").unwrap();
-    tree.fails(&[], &["`Cargo.lock` has 50000000 bytes, more than the 33554432 that are read"]);
+    tree.fails(&[], &["`Cargo.lock` has 50000000 bytes; the limit is 33554432"]);
 }
 
 #[cfg(unix)]
@@ -154,7 +152,7 @@ fn a_member_that_is_not_there_is_an_error() {
     ]);
     stranger.fails(
         &["--manifest-path", "b/Cargo.toml"],
-        &["`b/Cargo.toml` is no member of the workspace of `Cargo.toml`", "hint: "],
+        &["`b/Cargo.toml` is not a member of the workspace `Cargo.toml`", "hint: "],
     );
 }
 
@@ -164,10 +162,10 @@ fn usage_errors_name_what_is_known() {
         ("Cargo.toml", PACKAGE.as_bytes()),
         ("Cargo.lock", b"version = 4\n[[package]]\nname = \"app\"\nversion = \"0.1.0\"\n"),
     ]);
-    tree.fails(&["--only", "cudarc"], &["no family `cudarc`; there is candle", "hint: "]);
+    tree.fails(&["--only", "cudarc"], &["no family is named `cudarc`; known are candle", "hint: "]);
     tree.fails(&["--manifest-path", "Cargo.lock"], &["`Cargo.lock` is not named Cargo.toml"]);
     tree.fails(&["--manifest-path", "gone/Cargo.toml"], &["cannot read `gone/Cargo.toml`"]);
-    tree.fails(&["--candle-repo", "."], &["`.` is no git repository", "hint: "]);
+    tree.fails(&["--candle-repo", "."], &["`.` is not a git repository", "hint: "]);
     assert_eq!(tree.verify(&["--json", "--github"]).0, 2);
     assert_eq!(tree.verify(&["--old", "abc"]).0, 2);
     assert_eq!(tree.verify(&["--candle-repo", ".", "--require-ancestor"]).0, 2);
@@ -177,5 +175,5 @@ fn usage_errors_name_what_is_known() {
 fn an_unknown_setting_is_an_error() {
     let manifest = format!("{PACKAGE}[workspace.metadata.arc.verify-lock]\ndenny = []\n");
     let tree = Tree::new(&[("Cargo.toml", manifest.as_bytes())]);
-    tree.fails(&[], &["error: Cargo.toml:5: unknown key `denny`; the nearest known one is `deny`"]);
+    tree.fails(&[], &["error: Cargo.toml:5: unknown key `denny`; did you mean `deny`?"]);
 }

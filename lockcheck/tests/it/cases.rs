@@ -1,20 +1,17 @@
-//! `verify-lock` over small trees of its own, one phenomenon each: verdict, codes, and the report
-//! word for word. A case is a file in `verify_lock/`: what is expected, the files of the tree, and
-//! the report. `ARC_BLESS=1` writes the reports anew.
-#![allow(clippy::disallowed_methods)]
+//! Small trees, one phenomenon each: verdict, codes, and the report word for word. A case is a file in
+//! `tests/cases/` with what is expected and the files of the tree; its report is the snapshot beside
+//! it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 struct Case {
-    path: PathBuf,
-    head: String,
+    name: String,
     args: Vec<String>,
     errors: BTreeSet<String>,
     warnings: BTreeSet<String>,
     files: Vec<(String, String)>,
-    report: Option<String>,
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -37,15 +34,12 @@ fn parse_case(path: &Path) -> Case {
         let found = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         words(found.unwrap_or_else(|| panic!("{}: no `{name}:`", path.display())))
     };
-    let report = sections.pop_if(|(name, _)| name == "report").map(|(_, body)| body);
     Case {
-        path: path.to_owned(),
+        name: path.file_stem().unwrap().to_string_lossy().into_owned(),
         args: field("args"),
         errors: field("errors").into_iter().collect(),
         warnings: field("warnings").into_iter().collect(),
-        head,
         files: sections,
-        report,
     }
 }
 
@@ -59,8 +53,7 @@ fn write_tree(dir: &Path, files: &[(String, String)]) {
 
 /// Runs the check in a folder, with no cargo and no git to be found.
 fn verify(dir: &Path, args: &[String]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .arg("verify-lock")
+    Command::new(env!("CARGO_BIN_EXE_lockcheck"))
         .args(args)
         .current_dir(dir)
         .env("CARGO_HOME", dir.join("no-cargo-home"))
@@ -76,16 +69,28 @@ fn json_of(output: &Output) -> serde_json::Value {
 }
 
 fn all_cases() -> Vec<Case> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify_lock");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
     paths.sort();
     paths.iter().map(|path| parse_case(path)).collect()
 }
 
+/// Writes the tree of one case.
+fn write_case(name: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let case = all_cases().into_iter().find(|case| case.name == name).unwrap();
+    write_tree(dir.path(), &case.files);
+    dir
+}
+
 #[test]
 fn every_case_has_its_codes_and_its_report() {
-    let bless = std::env::var_os("ARC_BLESS").is_some_and(|value| value == "1");
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../cases");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
     let mut wrong = Vec::new();
     for case in all_cases() {
         let dir = tempfile::tempdir().unwrap();
@@ -98,7 +103,7 @@ fn every_case_has_its_codes_and_its_report() {
             let of_severity = findings.iter().filter(|it| it["severity"] == severity);
             of_severity.map(|it| it["code"].as_str().unwrap().to_owned()).collect()
         };
-        let name = case.path.file_stem().unwrap().to_string_lossy();
+        let name = &case.name;
         if codes("error") != case.errors || codes("warning") != case.warnings {
             wrong.push(format!("{name}: {:?}, {:?}", codes("error"), codes("warning")));
         }
@@ -108,21 +113,12 @@ fn every_case_has_its_codes_and_its_report() {
             wrong.push(format!("{name}: exit {:?}", human.status.code()));
         }
         let told = String::from_utf8(human.stdout).unwrap();
-        if bless {
-            let mut text = case.head.clone();
-            for (file, body) in &case.files {
-                text.push_str(&format!("-- {file} --\n{body}"));
-            }
-            text.push_str(&format!("-- report --\n{told}"));
-            std::fs::write(&case.path, text).unwrap();
-        } else if case.report.as_deref() != Some(&told) {
-            wrong.push(format!("{name}: the report is now\n{told}"));
-        }
+        settings.bind(|| insta::assert_snapshot!(name.as_str(), told));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The codes that need a clone have their cases in `verify_lock_ancestry.rs`.
+/// The codes that need a clone have their cases in `clone.rs`.
 const NEED_A_CLONE: [&str; 4] =
     ["E-UNKNOWN-COMMIT", "W-BACKWARD", "W-SIBLING", "W-REPOSITORY-CHANGED"];
 
@@ -145,9 +141,7 @@ fn every_code_of_the_documentation_has_a_case() {
 
 #[test]
 fn annotations_name_file_line_and_code() {
-    let dir = tempfile::tempdir().unwrap();
-    let case = all_cases().into_iter().find(|case| case.path.ends_with("e-version.txt")).unwrap();
-    write_tree(dir.path(), &case.files);
+    let dir = write_case("e-version");
     let output = verify(dir.path(), &["--github".to_owned()]);
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8(output.stdout).unwrap();
@@ -162,9 +156,7 @@ fn annotations_name_file_line_and_code() {
 
 #[test]
 fn json_has_a_verdict_and_every_field_of_a_finding() {
-    let dir = tempfile::tempdir().unwrap();
-    let case = all_cases().into_iter().find(|case| case.path.ends_with("e-rev.txt")).unwrap();
-    write_tree(dir.path(), &case.files);
+    let dir = write_case("e-rev");
     let manifest_path = ["--json", "--manifest-path", "./Cargo.toml"].map(str::to_owned);
     let report = json_of(&verify(dir.path(), &manifest_path));
     assert_eq!(report["verdict"], "disagree");
@@ -213,7 +205,7 @@ fn edit_root(copy: &Path, from: &str, to: &str) {
 #[test]
 fn the_own_workspace_agrees_and_a_bumped_copy_does_not() {
     let copy = copy_own_workspace();
-    let output = verify(copy.path(), &[]);
+    let output = verify(copy.path(), &["--strict".to_owned()]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     let manifest = std::fs::read_to_string(copy.path().join("Cargo.toml")).unwrap();
     let pin = manifest.lines().find(|line| line.starts_with("candle-core = ")).unwrap();

@@ -1,6 +1,5 @@
-//! `verify-lock` with a local clone: ancestry, moved tags, branches, ambiguous revisions. The
+//! A local clone: ancestry, moved tags, branches, ambiguous revisions. The
 //! repositories are made here, with git; without git the tests say so and skip.
-#![allow(clippy::disallowed_methods, clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -71,8 +70,8 @@ impl World {
 
     /// Exit code, the codes with severity, and the relation.
     fn verify(&self, args: &[&str]) -> (i32, Vec<String>, Option<String>) {
-        let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .args(["verify-lock", "--json", "--candle-repo", "../clone"])
+        let output = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
+            .args(["--json", "--candle-repo", "../clone"])
             .args(args)
             .current_dir(self.app())
             .env("CARGO_HOME", self.dir.path().join("no-cargo-home"))

@@ -1,5 +1,4 @@
-//! `verify-lock` over the shared cases: real repositories and minimal trees, without any sources.
-#![allow(clippy::disallowed_methods, clippy::print_stdout)]
+//! The shared cases: real repositories and minimal trees, without any sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -46,8 +45,8 @@ struct Ran {
 /// Runs the check as a program would, with no cargo and no git to be found.
 fn verify(manifest: &Path, args: &[&str]) -> Ran {
     let home = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(["verify-lock", "--json", "--manifest-path"])
+    let output = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
+        .args(["--json", "--manifest-path"])
         .arg(manifest)
         .args(args)
         .env("CARGO_HOME", home.path())

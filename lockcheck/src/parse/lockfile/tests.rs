@@ -1,5 +1,5 @@
 use super::*;
-use crate::lock::source::GitReference;
+use crate::parse::source::GitReference;
 
 const TWO_CORES: &str = r#"
 version = 4
