@@ -4,8 +4,6 @@ use clap::{Parser, Subcommand};
 
 use crate::{ab, ci, gpu, model, oom_record, prereg, selftest, sweep};
 
-pub(crate) mod verify_lock;
-
 /// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
 ///
 /// Every command exits with 0 when done, 1 when it ran and found a violation, 2 when it could not
@@ -35,5 +33,6 @@ pub(crate) enum Command {
     ScriptedRunner(selftest::scripted::args::Args),
     Sweep(Box<sweep::args::Args>),
     /// Check offline that Cargo.lock holds what the manifests pin.
-    VerifyLock(verify_lock::Args),
+    #[command(after_help = lockcheck::cli::examples("cargo xtask verify-lock"))]
+    VerifyLock(lockcheck::cli::Args),
 }

@@ -15,10 +15,7 @@ mod base;
 mod cell;
 mod ci;
 mod cli;
-mod cmd;
-mod edge;
 mod gpu;
-mod lock;
 mod model;
 mod oom_record;
 mod prereg;
@@ -32,7 +29,7 @@ fn main() -> ExitCode {
         // It ends with the exit code of its script, whatever that is.
         cli::Command::ScriptedRunner(args) => selftest::scripted::run::run(&args),
         // It serves any workspace, so Arc's own is not looked for.
-        cli::Command::VerifyLock(args) => cmd::verify_lock::run(&args).map(ExitCode::from),
+        cli::Command::VerifyLock(args) => Ok(lockcheck::cli::run(&args, "verify-lock")),
         command => run(command).map(ExitCode::from),
     };
     ended.unwrap_or_else(|error| {

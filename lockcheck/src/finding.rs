@@ -1,0 +1,251 @@
+//! What the check can find: the codes, and one finding with its place, both sides and the repair.
+//! It holds values; deciding and printing are for others.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The lock and the manifests disagree, or that cannot be told.
+    Error,
+    /// They agree, in a way that may surprise.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $means:literal;)*) => {
+        /// What a finding is about. The letter before the dash is its severity by default.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $means] $name,)*
+        }
+
+        impl Code {
+            /// Every code, errors first.
+            pub const ALL: &[Code] = &[$(Code::$name),*];
+
+            /// The code as it is printed.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$name => $text,)* }
+            }
+
+            /// What it means, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Code::$name => $means,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    LockParse = "E-LOCK-PARSE", "the lock is broken or of an unknown version";
+    NoLock = "E-NO-LOCK", "there is no lock";
+    Rev = "E-REV", "the lock holds another revision than the manifest pins";
+    RevSpelling = "E-REV-SPELLING", "the same commit is spelled differently, which a locked build refuses";
+    Ref = "E-REF", "the lock holds another branch, tag or kind of reference";
+    Url = "E-URL", "the lock holds another repository or registry";
+    SourceKind = "E-SOURCE-KIND", "git, registry and path are confused";
+    Version = "E-VERSION", "the locked version does not meet the requirement";
+    Fragment = "E-FRAGMENT", "the locked commit is not the revision that its own entry asks for; cargo builds the commit and says nothing";
+    Split = "E-SPLIT", "one source is locked at several commits; cargo builds one of them for all and says nothing";
+    NotPrecise = "E-NOT-PRECISE", "the entry names no whole commit, so that it locks nothing";
+    Patch = "E-PATCH", "a patch is not what the lock records";
+    PatchRev = "E-PATCH-REV", "the lock holds another revision than the patch pins";
+    Missing = "E-MISSING", "the lock has no entry for what the manifest declares";
+    Orphan = "E-ORPHAN", "the lock has an entry that nothing declares or reaches";
+    MemberVersion = "E-MEMBER-VERSION", "the lock holds another version of a package on disk";
+    UnknownCommit = "E-UNKNOWN-COMMIT", "the clone does not have the commit, so that nothing can be said about it";
+    MixedPins = "W-MIXED-PINS", "one family is locked at several revisions";
+    Dup = "W-DUP", "one package is locked from several sources";
+    PatchUnused = "W-PATCH-UNUSED", "a patch replaces nothing";
+    PatchIgnored = "W-PATCH-IGNORED", "only the root manifest can patch";
+    Shadowed = "W-SHADOWED", "a patch takes the place of the pin, which therefore pins nothing";
+    Floating = "W-FLOATING", "the reference can move; only the lock holds the commit";
+    ShortRev = "W-SHORT-REV", "the revision is abbreviated so far that several commits may match";
+    PathsOverride = "W-PATHS-OVERRIDE", "a paths override replaces packages without a trace in the lock";
+    UnusedWorkspaceDependency = "W-UNUSED-WS-DEP", "no member inherits the entry";
+    StrayLock = "W-STRAY-LOCK", "cargo ignores a lock beside a member's manifest";
+    ReplaceDeprecated = "W-REPLACE-DEPRECATED", "`[replace]` is deprecated in favour of `[patch]`";
+    Backward = "W-BACKWARD", "the new commit is an ancestor of the old one";
+    Sibling = "W-SIBLING", "neither commit is an ancestor of the other";
+    RepositoryChanged = "W-REPOSITORY-CHANGED", "the old and the new commit come from different repositories";
+}
+
+impl Code {
+    /// Reads a code as it is printed.
+    pub fn parse(text: &str) -> Option<Code> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+
+    /// The severity that it has where nothing raises it.
+    pub fn default_severity(self) -> Severity {
+        if self.as_str().starts_with('E') { Severity::Error } else { Severity::Warning }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A line of a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Location {
+    /// The file, as it is shown.
+    pub file: String,
+    /// The 1-based line.
+    pub line: usize,
+    /// The section, as `[dependencies]`; empty where it is of no use.
+    pub section: String,
+}
+
+/// What a finding is about, which decides whether it counts when one family is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// The lock as a whole: it always counts.
+    Lock,
+    /// A setting of the workspace: it is always shown, and counts where everything is checked.
+    Workspace,
+    /// One package, with the canonical urls that it has or is wanted from.
+    Package {
+        /// Its name.
+        name: String,
+        /// The urls.
+        urls: Vec<String>,
+    },
+}
+
+/// The command that repairs a finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repair {
+    /// `cargo update -p SPEC`.
+    UpdatePackage(String),
+    /// `cargo update -w`.
+    UpdateWorkspace,
+    /// `cargo generate-lockfile`.
+    GenerateLock,
+    /// Restore a lock that cargo cannot read either, then `cargo update -w`.
+    RestoreLock,
+    /// No command of cargo: what to do instead.
+    ByHand(String),
+}
+
+/// One finding.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// What it is.
+    pub code: Code,
+    /// How bad it is here.
+    pub severity: Severity,
+    /// What it is about.
+    pub subject: Subject,
+    /// The line of a manifest that it is about.
+    pub at: Option<Location>,
+    /// The line of the lock that it is about.
+    pub lock_line: Option<usize>,
+    /// What the manifest wants.
+    pub wanted: Option<String>,
+    /// What the lock holds.
+    pub locked: Option<String>,
+    /// What is to be known beyond code and sides.
+    pub note: Option<String>,
+    /// The repair.
+    pub repair: Option<Repair>,
+}
+
+impl Finding {
+    /// A finding with nothing but its code and subject.
+    pub fn new(code: Code, subject: Subject) -> Self {
+        Self {
+            code,
+            severity: code.default_severity(),
+            subject,
+            at: None,
+            lock_line: None,
+            wanted: None,
+            locked: None,
+            note: None,
+            repair: None,
+        }
+    }
+
+    /// Adds the line of a manifest.
+    pub fn at(mut self, at: &Location) -> Self {
+        self.at = Some(at.clone());
+        self
+    }
+
+    /// Adds the line of the lock.
+    pub fn lock_line(mut self, line: usize) -> Self {
+        self.lock_line = Some(line);
+        self
+    }
+
+    /// Adds what the manifest wants.
+    pub fn wanted(mut self, wanted: impl Into<String>) -> Self {
+        self.wanted = Some(wanted.into());
+        self
+    }
+
+    /// Adds what the lock holds.
+    pub fn locked(mut self, locked: impl Into<String>) -> Self {
+        self.locked = Some(locked.into());
+        self
+    }
+
+    /// Adds a note.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    /// Adds the repair.
+    pub fn repair(mut self, repair: Repair) -> Self {
+        self.repair = Some(repair);
+        self
+    }
+
+    /// The package that it is about, or `Cargo.lock`.
+    pub fn package(&self) -> &str {
+        match &self.subject {
+            Subject::Package { name, .. } => name,
+            Subject::Lock => "Cargo.lock",
+            Subject::Workspace => "workspace",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_read_as_they_are_printed() {
+        for code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(*code));
+            assert!(!code.meaning().is_empty());
+        }
+        assert_eq!(Code::parse("E-NONE"), None);
+        assert_eq!(Code::Rev.default_severity(), Severity::Error);
+        assert_eq!(Code::Dup.default_severity(), Severity::Warning);
+    }
+}

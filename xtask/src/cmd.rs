@@ -1,3 +1,0 @@
-//! The commands, one module each: read → plan → act → write.
-
-pub(crate) mod verify_lock;
