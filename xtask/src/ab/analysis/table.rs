@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 
 use super::super::config::{AbPlan, BASE, NULL};
 use super::super::samples::{AbStart, Log, RunEnd, RunStatus};
