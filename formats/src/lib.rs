@@ -4,3 +4,4 @@
 //! anything of the workflow, since this crate is all that the two halves share.
 
 pub mod cell_report;
+pub mod geometry;

@@ -22,7 +22,6 @@ mod edge;
 mod eta;
 mod flag;
 mod gate;
-mod geometry;
 mod gpu_check;
 mod hardware;
 mod journal;
