@@ -2,7 +2,6 @@
 
 pub(crate) mod args;
 pub(crate) mod fetch;
-pub(crate) mod geometry;
 pub(crate) mod link;
 pub(crate) mod reference;
 pub(crate) mod run;

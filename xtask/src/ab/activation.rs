@@ -3,7 +3,7 @@
 //! A flag that is misspelt, read by presence, or equal to the default makes two legs that are the
 //! same program with the same settings, and their honest difference of zero proves nothing.
 
-use cell_report::{CellReport, EnvVar, Settings};
+use formats::cell_report::{CellReport, EnvVar, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::base::definition::nearest;
@@ -185,7 +185,7 @@ fn check_counters(base: &CellReport, leg: &CellReport) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use cell_report::{AllocCounters, AllocatorReport, AllocatorSettings};
+    use formats::cell_report::{AllocCounters, AllocatorReport, AllocatorSettings};
 
     use super::*;
 

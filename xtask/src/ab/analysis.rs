@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::{EngineInfo, ModelInfo};
+use formats::cell_report::{EngineInfo, ModelInfo};
 use serde::Serialize;
 
 use super::activation::Activation;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::{AllocCounters, CellReport};
+use formats::cell_report::{AllocCounters, CellReport};
 use serde::{Deserialize, Serialize};
 
 use crate::cell::runner::Measured;
@@ -199,7 +199,7 @@ fn per_step(report: &CellReport) -> Option<PerStep> {
 
 #[cfg(test)]
 mod tests {
-    use cell_report::{AllocatorReport, MemoryWindow};
+    use formats::cell_report::{AllocatorReport, MemoryWindow};
 
     use super::*;
 

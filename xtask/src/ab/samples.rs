@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 use serde::{Deserialize, Serialize};
 
 use super::config::AbPlan;

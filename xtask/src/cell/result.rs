@@ -3,7 +3,7 @@
 //! Pure. A result that cannot be read, or that belongs to another cell, is a reason in words and
 //! never a number.
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 
 use crate::cell::runner::{
     Measured, ResultFormat, measured_from_report, parse_llama_bench_json, parse_profile_text,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::{CellReport, EnvVar, MemoryWindow};
+use formats::cell_report::{CellReport, EnvVar, MemoryWindow};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
@@ -209,7 +209,8 @@ impl Script {
             ReportKind::OfAnotherCell => launch.len + 1,
             _ => launch.len,
         };
-        let mut report = CellReport { schema: cell_report::SCHEMA, ..CellReport::default() };
+        let mut report =
+            CellReport { schema: formats::cell_report::SCHEMA, ..CellReport::default() };
         report.engine.name = Some("scripted-runner".to_owned());
         report.engine.version = Some("0.0.1".to_owned());
         report.engine.build_type = Some("release".to_owned());

@@ -3,7 +3,7 @@
 //! A count of driver calls that fell says nothing of the memory that it was bought with, so every
 //! comparison shows this beside it. Pure.
 
-use cell_report::MemoryWindow;
+use formats::cell_report::MemoryWindow;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::Interval;

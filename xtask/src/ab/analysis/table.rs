@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 
 use crate::ab::config::{AbPlan, BASE, NULL};
 use crate::ab::metric::{Kind, Metric, Values, read_values};

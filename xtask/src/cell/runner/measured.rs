@@ -1,7 +1,7 @@
 //! What a runner measured, read from the formats that it may come in. A value that is not there, or
 //! is no finite number, is `None`, never 0.
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 use serde::{Deserialize, Serialize};
 
 /// The numbers of one cell.

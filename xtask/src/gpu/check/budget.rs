@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     fn numbers(wall_s: f64, steps: usize, step_ms: f64) -> LegNumbers {
-        let mut report = cell_report::CellReport::default();
+        let mut report = formats::cell_report::CellReport::default();
         report.timing.decode_step_ms = vec![step_ms; steps];
         report.timing.decode_ms = Some(step_ms * steps as f64);
         LegNumbers { report, json: serde_json::Value::Null, wall_s }

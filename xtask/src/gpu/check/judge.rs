@@ -281,7 +281,8 @@ fn find_wrong_count(numbers: &LegNumbers) -> Option<String> {
     if let Some((name, count)) = zeros.iter().find(|(_, count)| **count > 0) {
         return Some(format!("`{name}` must be 0 and is {count}"));
     }
-    let missing = cell_report::MUST_BE_ZERO.iter().find(|name| !zeros.contains_key(**name));
+    let missing =
+        formats::cell_report::MUST_BE_ZERO.iter().find(|name| !zeros.contains_key(**name));
     missing.map(|name| format!("`{name}` must be 0 and is not reported"))
 }
 

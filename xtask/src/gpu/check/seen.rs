@@ -1,6 +1,6 @@
 //! What one run showed, as the checks read it.
 
-use cell_report::{AllocCounters, CellReport};
+use formats::cell_report::{AllocCounters, CellReport};
 
 use crate::stats::location::median;
 
@@ -129,8 +129,10 @@ mod tests {
             step(2, Some(2_000_000)),
             step(4, Some(4_000_000)),
         ];
-        numbers.report.allocator =
-            Some(cell_report::AllocatorReport { decode_steps: steps, ..Default::default() });
+        numbers.report.allocator = Some(formats::cell_report::AllocatorReport {
+            decode_steps: steps,
+            ..Default::default()
+        });
         let found = numbers.per_step().unwrap();
         assert_eq!((found.driver_allocs, found.driver_frees), (3.0, 1.0));
         assert!((found.host_ms.unwrap() - 3.0).abs() < 1e-12);

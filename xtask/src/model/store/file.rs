@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use formats::geometry::Geometry;
 
 use crate::base::definition::nearest;
-use crate::model::geometry;
 use crate::model::reference::{
     GEOMETRIES_DIR, MODELS_DIR, ModelKind, ResolvedModel, choose_name, is_gguf_file, is_glob,
     is_plain_name, is_weight_file, render_tracked_path,
@@ -201,7 +201,7 @@ impl Store<'_> {
             path: path.to_owned(),
             tracked_path: render_tracked_path(path),
             kind: ModelKind::Synthetic,
-            weight_bytes: geometry::weight_bytes(&text),
+            weight_bytes: Geometry::parse(&text).ok().map(|geometry| geometry.weight_bytes()),
             note: None,
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;

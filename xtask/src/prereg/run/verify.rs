@@ -256,8 +256,7 @@ mod tests {
 
     #[test]
     fn code_is_what_a_program_is_built_from() {
-        for path in
-            ["Cargo.lock", "engine/src/lib.rs", "cell-report/Cargo.toml", ".cargo/config.toml"]
+        for path in ["Cargo.lock", "engine/src/lib.rs", "formats/Cargo.toml", ".cargo/config.toml"]
         {
             assert!(is_code(path), "{path}");
         }

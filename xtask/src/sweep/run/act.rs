@@ -313,7 +313,7 @@ impl Sweep<'_> {
         cell: Cell<'_>,
         classification: Option<Classification>,
         measured: Measured,
-        report: Option<&cell_report::CellReport>,
+        report: Option<&formats::cell_report::CellReport>,
     ) -> String {
         let engine = report.map(|report| &report.engine);
         let version = engine.and_then(|engine| engine.version.clone());
@@ -350,7 +350,7 @@ impl Sweep<'_> {
     }
 
     /// A file that is named for a GPU must not hold what the processor measured.
-    fn check_backend(&self, report: Option<&cell_report::CellReport>) {
+    fn check_backend(&self, report: Option<&formats::cell_report::CellReport>) {
         let measured = report.and_then(|report| report.device.backend.as_deref());
         let named = self.prepared.target.backend.name();
         if let Some(measured) = measured

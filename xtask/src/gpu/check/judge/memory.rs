@@ -1,6 +1,6 @@
 //! Checks of memory: the curve over many tokens, a tight cap, and a device that is full.
 
-use cell_report::MemoryWindow;
+use formats::cell_report::MemoryWindow;
 use serde_json::{Value, json};
 
 use super::{Judged, Run, check_same_tokens, with_runs};

@@ -98,7 +98,7 @@ mod tests {
 
     fn measured() -> LegEnd {
         LegEnd::Measured(Box::new(LegNumbers {
-            report: cell_report::CellReport::default(),
+            report: formats::cell_report::CellReport::default(),
             json: Value::Null,
             wall_s: 9.0,
         }))

@@ -1,6 +1,8 @@
 //! Each rule, and that breaking it is seen.
 
-use cell_report::{AllocCounters, AllocatorReport, AllocatorSettings, CellReport, MemoryWindow};
+use formats::cell_report::{
+    AllocCounters, AllocatorReport, AllocatorSettings, CellReport, MemoryWindow,
+};
 
 use super::*;
 use crate::gpu::check::plan::Setting;
@@ -57,7 +59,10 @@ fn numbers(setting: Setting) -> LegNumbers {
         requests: 10,
         hits: 9,
         misses: 1,
-        must_be_zero: cell_report::MUST_BE_ZERO.iter().map(|&name| (name.to_owned(), 0)).collect(),
+        must_be_zero: formats::cell_report::MUST_BE_ZERO
+            .iter()
+            .map(|&name| (name.to_owned(), 0))
+            .collect(),
         ..AllocCounters::default()
     };
     report.allocator = Some(AllocatorReport { totals, decode_steps: vec![step; 4] });

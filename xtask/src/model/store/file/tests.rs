@@ -48,7 +48,7 @@ fn a_synthetic_name_is_its_geometry() {
 fn the_size_of_a_geometry_is_known_before_it_is_generated() {
     let dir = workspace();
     let text = "architecture = \"llama\"\nlayers = 1\nhidden = 256\nheads = 4\nkv_heads = 4\nffn = \
-                256\nvocab = 256\nquantisation = \"f16\"\n";
+                256\nvocab = 256\nquantisation = \"f16\"\ncontext = 64\nseed = 1\n";
     std::fs::write(dir.path().join("bench-configs/models/tiny.toml"), text).unwrap();
     assert_eq!(resolve_one(dir.path(), "tiny").weight_bytes, Some(1_182_720));
 }
