@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::finding::{Code, Finding, Repair, Severity, Subject};
 use crate::parse::source::GitReference;
 
 /// How a new commit relates to an old one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Relation {
     /// They are one.
     Same,
@@ -37,7 +40,7 @@ impl Relation {
 }
 
 /// The relation of one package's commits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ancestry {
     /// The package.
     pub package: String,
@@ -48,6 +51,7 @@ pub struct Ancestry {
     /// The relation.
     pub relation: Relation,
     /// What is to be known beyond it.
+    #[serde(skip)]
     pub note: Option<String>,
 }
 
@@ -70,9 +74,7 @@ pub enum AncestryRule {
 /// What a clone says of two commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommitFacts {
-    /// The old commit's whole id, where the clone has it.
     pub(crate) old: Option<String>,
-    /// The new commit's whole id, where the clone has it.
     pub(crate) new: Option<String>,
     /// Whether the old one is an ancestor of the new one.
     pub(crate) old_leads_to_new: bool,

@@ -153,7 +153,6 @@ fn data(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// Writes one line of log to stderr.
 fn log(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

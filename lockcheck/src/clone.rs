@@ -124,7 +124,6 @@ struct Pin<'l> {
     source: String,
 }
 
-/// The references of a repository with their commits, each once.
 fn find_pins<'l>(lock: &'l LockFile, url: &str) -> Vec<Pin<'l>> {
     let mut pins = BTreeMap::new();
     for package in &lock.packages {
@@ -149,7 +148,6 @@ struct Old {
     is_commit: bool,
 }
 
-/// How the new commits relate to the old one.
 fn relate(
     repo: &GitRepo,
     old: &Old,

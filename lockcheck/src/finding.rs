@@ -173,8 +173,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding with nothing but its code and subject.
-    pub fn new(code: Code, subject: Subject) -> Self {
+    pub(crate) fn new(code: Code, subject: Subject) -> Self {
         Self {
             code,
             severity: code.default_severity(),
@@ -188,38 +187,32 @@ impl Finding {
         }
     }
 
-    /// Adds the line of a manifest.
-    pub fn at(mut self, at: &Location) -> Self {
+    pub(crate) fn at(mut self, at: &Location) -> Self {
         self.at = Some(at.clone());
         self
     }
 
-    /// Adds the line of the lock.
-    pub fn lock_line(mut self, line: usize) -> Self {
+    pub(crate) fn lock_line(mut self, line: usize) -> Self {
         self.lock_line = Some(line);
         self
     }
 
-    /// Adds what the manifest wants.
-    pub fn wanted(mut self, wanted: impl Into<String>) -> Self {
+    pub(crate) fn wanted(mut self, wanted: impl Into<String>) -> Self {
         self.wanted = Some(wanted.into());
         self
     }
 
-    /// Adds what the lock holds.
-    pub fn locked(mut self, locked: impl Into<String>) -> Self {
+    pub(crate) fn locked(mut self, locked: impl Into<String>) -> Self {
         self.locked = Some(locked.into());
         self
     }
 
-    /// Adds a note.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
-    /// Adds the repair.
-    pub fn repair(mut self, repair: Repair) -> Self {
+    pub(crate) fn repair(mut self, repair: Repair) -> Self {
         self.repair = Some(repair);
         self
     }

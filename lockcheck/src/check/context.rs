@@ -80,7 +80,6 @@ impl Anchors {
     }
 }
 
-/// What every part of the check looks at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'c> {
     pub(super) workspace: &'c Workspace,
@@ -121,6 +120,5 @@ pub(super) struct Matching {
     pub(super) claimed: HashSet<(PackageIndex, PackageIndex)>,
     /// Where an entry is declared first.
     pub(super) places: HashMap<PackageIndex, Location>,
-    /// What was found.
     pub(super) findings: Vec<Finding>,
 }

@@ -1,7 +1,6 @@
 //! Where a package comes from: git references, canonical urls, and the `source` strings of a
 //! lockfile. It compares sources as cargo does; it reads nothing.
 
-use std::borrow::Cow;
 use std::fmt;
 
 /// The index of the default registry, as a lockfile spells it after `registry+`.
@@ -14,9 +13,7 @@ const CRATES_IO_SPARSE_INDEX: &str = "sparse+https://index.crates.io/";
 pub(crate) enum GitReference {
     /// No reference: the head of the default branch.
     DefaultBranch,
-    /// `branch = "…"`.
     Branch(String),
-    /// `tag = "…"`.
     Tag(String),
     /// `rev = "…"`: a commit, abbreviated or not, or any other name that git resolves.
     Rev(String),
@@ -34,19 +31,16 @@ impl GitReference {
     }
 }
 
-/// A git repository and what is asked of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GitSource {
     /// The url as written.
     pub(crate) url: String,
     /// The url that cargo compares: see [`canonical_url`].
     pub(crate) canonical: String,
-    /// The reference.
     pub(crate) reference: GitReference,
 }
 
 impl GitSource {
-    /// A source from the url as written and its reference.
     pub(crate) fn new(url: &str, reference: GitReference) -> Self {
         Self { url: url.to_owned(), canonical: canonical_url(url), reference }
     }
@@ -69,7 +63,6 @@ impl fmt::Display for GitSource {
     }
 }
 
-/// The `source` of a locked package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LockedSource {
     /// No `source` line: a package on disk.
@@ -78,7 +71,6 @@ pub(crate) enum LockedSource {
     Registry(String),
     /// A git repository; the commit is what follows `#`, if anything does.
     Git {
-        /// Repository and reference.
         source: GitSource,
         /// The text after `#`.
         commit: Option<String>,
@@ -86,7 +78,6 @@ pub(crate) enum LockedSource {
 }
 
 impl LockedSource {
-    /// The git repository that it comes from, if it does.
     pub(crate) fn git(&self) -> Option<&GitSource> {
         match self {
             Self::Git { source, .. } => Some(source),
@@ -140,7 +131,7 @@ pub(crate) fn parse_locked_source(text: &str, encoding: RefEncoding) -> LockedSo
 fn parse_reference(query: &str, encoding: RefEncoding) -> GitReference {
     let decode = |value: &str| match encoding {
         RefEncoding::Literal => value.to_owned(),
-        RefEncoding::Percent => decode_query(value).into_owned(),
+        RefEncoding::Percent => decode_query(value),
     };
     for pair in query.split('&') {
         match pair.split_once('=') {
@@ -155,34 +146,11 @@ fn parse_reference(query: &str, encoding: RefEncoding) -> GitReference {
     GitReference::DefaultBranch
 }
 
-/// Decodes a url query value: `+` is a space and `%41` is `A`. What is no escape stays as it is,
-/// and bytes that are no UTF-8 become replacement characters.
-fn decode_query(value: &str) -> Cow<'_, str> {
-    if !value.contains(['%', '+']) {
-        return Cow::Borrowed(value);
-    }
-    let bytes = value.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%')
-            .then(|| bytes.get(at + 1..at + 3))
-            .flatten()
-            .filter(|pair| pair.iter().all(u8::is_ascii_hexdigit))
-            .and_then(|pair| std::str::from_utf8(pair).ok())
-            .and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        match escaped {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(if bytes[at] == b'+' { b' ' } else { bytes[at] });
-                at += 1;
-            }
-        }
-    }
-    Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
+/// Decodes a url query value: `+` is a space and `%41` is `A`. Half an escape stays as it is, and
+/// bytes that are not UTF-8 become replacement characters.
+fn decode_query(value: &str) -> String {
+    let spaced = value.replace('+', " ");
+    percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 /// The url that cargo compares git sources by: without a trailing slash and without `.git`, and for

@@ -9,14 +9,11 @@ use crate::parse::manifest::{CargoConfig, parse_cargo_config};
 /// How many files may include one another.
 const MAX_INCLUDE_DEPTH: usize = 8;
 
-/// One configuration file.
 #[derive(Debug)]
 pub(super) struct ConfigFile {
     /// The folder that its relative paths start from.
     pub(super) base_dir: PathBuf,
-    /// The file as it is shown.
     pub(super) display: String,
-    /// What it says.
     pub(super) config: CargoConfig,
 }
 
