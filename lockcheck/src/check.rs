@@ -51,7 +51,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether lock and manifests agree. Warnings are no disagreement.
+    /// Whether lock and manifests agree. Warnings are not a disagreement.
     pub fn agrees(&self) -> bool {
         self.count(Severity::Error) == 0
     }
@@ -156,7 +156,7 @@ fn read_lock(text: Option<&str>) -> Result<LockFile, Box<Finding>> {
         let repair = match &error {
             LockError::Broken(_) => Repair::RestoreLock,
             LockError::UnknownVersion(_) => Repair::ByHand(
-                "lock with a cargo that writes a known version, or check with a newer verify-lock"
+                "lock with a cargo that writes a known version, or check with a newer lockcheck"
                     .to_owned(),
             ),
         };

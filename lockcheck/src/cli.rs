@@ -15,35 +15,35 @@ use crate::{
 
 /// Check offline that Cargo.lock holds what the manifests pin.
 ///
-/// Answers one question, for this workspace or any other: is the code that a `--locked` build
-/// compiles the code that the manifests pin? It reads manifests and lock and runs no cargo, no git
-/// and no network, so that it also sees what cargo is silent about: where the lock says
-/// `?rev=B#A`, every `--locked` command exits with 0 and compiles A.
+/// It answers one question, for this workspace or any other: is the code that a `--locked` build
+/// compiles the code that the manifests pin? It reads manifests and lock, and runs no cargo, no git
+/// and no network. So it also sees what cargo does not report: where the lock says `?rev=B#A`, every
+/// `--locked` command exits with 0 and compiles A.
 ///
-/// Exit codes: 0 they agree; 1 they do not (a missing or broken lock included); 2 usage, or a file
+/// Exit codes: 0 they agree; 1 they do not, or the lock is missing or broken; 2 wrong usage, or a file
 /// that cannot be read.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The manifest of the workspace, or of any package in it [default: the nearest one].
     #[arg(long, value_name = "PATH")]
     pub manifest_path: Option<PathBuf>,
-    /// Give the verdict for one family only; `candle` is built in, others are configured.
+    /// Check one family of crates only: `candle`, or one that the root manifest defines.
     #[arg(long, value_name = "FAMILY")]
     pub only: Option<String>,
     /// Also check nested and excluded workspaces that have a lock of their own.
     #[arg(long)]
     pub all: bool,
-    /// Warnings are errors.
+    /// Treat warnings as errors.
     #[arg(long)]
     pub strict: bool,
     /// Print one JSON object instead of text.
     #[arg(long, conflicts_with = "github")]
     pub json: bool,
-    /// Print annotations for GitHub's CI, then the text.
+    /// Print annotations for GitHub Actions, then the text.
     #[arg(long)]
     pub github: bool,
-    /// A local clone of the family's repository: checks tags, branches, short revisions and, with
-    /// --old or --base, ancestry. Runs git in it.
+    /// A local clone of the family's repository: also check moved tags, branches, short revisions
+    /// and, with --old or --base, ancestry. Runs git in it, which does not fetch.
     #[arg(long, value_name = "DIR")]
     pub candle_repo: Option<PathBuf>,
     /// The commit that was locked before.
@@ -55,7 +55,7 @@ pub struct Args {
     /// Read the old commit from the lock of this revision of the workspace's own repository.
     #[arg(long, value_name = "REF", requires = "candle_repo", group = "before")]
     pub base: Option<String>,
-    /// Steps backward, sideways and to another repository are errors.
+    /// Fail unless the old commit is an ancestor of the new one.
     #[arg(long, requires = "before")]
     pub require_ancestor: bool,
 }
@@ -63,12 +63,18 @@ pub struct Args {
 /// Examples for the end of `--help`, as calls of `command`.
 pub fn examples(command: &str) -> String {
     format!(
-        "Examples:\n  \
-         {command}\n  \
-         {command} --only candle --manifest-path ../engine/Cargo.toml\n  \
-         {command} --strict --github\n  \
-         {command} --candle-repo ../candle --base origin/main --require-ancestor\n\n\
-         Every code, with an example and its repair, is in docs/VERIFY-LOCK.md."
+        "\
+Examples:
+  Check the workspace that you are in:
+    {command}
+  In CI, with warnings as errors and annotations on the changed lines:
+    {command} --strict --github
+  Check the candle crates of another workspace:
+    {command} --only candle --manifest-path ../engine/Cargo.toml
+  Make sure that a bump went forward, with a clone of candle:
+    {command} --candle-repo ../candle --base origin/main --require-ancestor
+
+Every code, with an example and its repair, is in docs/VERIFY-LOCK.md."
     )
 }
 
@@ -148,7 +154,7 @@ fn print(args: &Args, command: &str, reports: &[Report]) {
     data(&render_human(reports, command));
 }
 
-/// Writes one line of data to stdout. A reader that closed the pipe is no error.
+/// Writes one line of data to stdout. A reader that closed the pipe is not an error.
 fn data(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

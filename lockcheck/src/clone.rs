@@ -19,9 +19,9 @@ use crate::read::GitRepo;
 pub struct CloneQuestion {
     /// The folder of the clone.
     pub clone: PathBuf,
-    /// The commit that was locked before; none asks for no ancestry.
+    /// The commit that was locked before; without one, ancestry is not checked.
     pub before: Option<Before>,
-    /// The commit that is locked now; none takes those of the lock.
+    /// The commit that is locked now; without one, those of the lock count.
     pub new: Option<String>,
     /// Which steps are allowed.
     pub rule: AncestryRule,
@@ -183,10 +183,11 @@ fn relate(
                 .filter(|(found, _)| found.is_none())
                 .map(|(_, rev)| rev.as_str())
                 .collect();
-            let note = (!lacking.is_empty()).then(|| format!("it lacks {}", lacking.join(" and ")));
+            let note =
+                (!lacking.is_empty()).then(|| format!("the clone lacks {}", lacking.join(" and ")));
             (classify(&facts, same_repository), note)
         } else {
-            (Relation::RepositoryChanged, Some("the old lock has it from no git".to_owned()))
+            (Relation::RepositoryChanged, Some("the old lock does not take it from git".to_owned()))
         };
         Ok(Ancestry { package, old: old.rev.clone(), new, relation, note })
     };

@@ -63,6 +63,37 @@ fn xtask_reaches_neither_the_engine_nor_candle() {
 }
 
 #[test]
+fn lockcheck_reaches_neither_the_engine_nor_candle_nor_xtask() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let from_lockcheck = reachable(&lock, "lockcheck");
+    assert!(from_lockcheck.contains("toml"), "the walk is broken: {from_lockcheck:?}");
+    let is_forbidden =
+        |name: &&String| ["engine", "xtask"].contains(&name.as_str()) || name.starts_with("candle");
+    let forbidden: Vec<_> = from_lockcheck.iter().filter(is_forbidden).collect();
+    assert!(forbidden.is_empty(), "lockcheck must not depend on {forbidden:?}");
+}
+
+#[test]
+fn lockcheck_touches_the_world_in_read_alone() {
+    let source = root().join("lockcheck/src");
+    for (path, text) in sources(&source) {
+        let place = path.strip_prefix(&source).unwrap();
+        if place.starts_with("read") || place.ends_with("tests.rs") {
+            continue;
+        }
+        let production = text.split("#[cfg(test)]").next().unwrap();
+        for (number, line) in production.lines().enumerate() {
+            let code = line.split("//").next().unwrap();
+            let touches =
+                ["std::fs", "std::env", "process::Command", "duct", ".exists()", "is_file()"]
+                    .iter()
+                    .any(|call| code.contains(call));
+            assert!(!touches, "{}:{}: {line}", path.display(), number + 1);
+        }
+    }
+}
+
+#[test]
 fn only_the_edge_touches_processes_files_environment_and_clock() {
     let source = root().join("xtask/src");
     let lifted: Vec<_> = sources(&source)

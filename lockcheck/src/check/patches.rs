@@ -115,7 +115,7 @@ pub(super) fn check_patches(context: &Context<'_>, states: &[PatchState]) -> Vec
                 Finding::new(Code::PatchUnused, about)
                     .lock_line(unused.line)
                     .locked(format!("{} {}", unused.name, unused.version))
-                    .note("the lock records it as unused, and no manifest patches it any more"),
+                    .note("the lock records it as unused, and no manifest has it any more"),
             );
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use glob::Pattern;
+use glob::{Pattern, PatternError};
 
 use super::spanned::{Table, TextError};
 use crate::finding::Code;
@@ -78,10 +78,7 @@ pub(crate) fn parse_settings(table: &Table<'_>) -> Result<Settings, TextError> {
     for (text, line) in table.strings("deny")? {
         let code = Code::parse(&text).ok_or_else(|| {
             let near = did_you_mean(&text, Code::ALL.iter().map(|code| code.as_str()));
-            TextError {
-                line: Some(line),
-                message: format!("unknown code `{text}` in `deny`{near}"),
-            }
+            TextError::at(line, format!("unknown code `{text}` in `deny`{near}"))
         })?;
         settings.deny.push(code);
     }
@@ -91,10 +88,14 @@ pub(crate) fn parse_settings(table: &Table<'_>) -> Result<Settings, TextError> {
         check_keys(&table, &["names", "exclude", "anchor"])?;
         let patterns = |key: &str| -> Result<Vec<Pattern>, TextError> {
             let pattern = |(text, line): (String, usize)| {
-                Pattern::new(&text).map_err(|error| TextError {
-                    line: Some(line),
-                    message: format!("`{text}` in `{key}` is not a valid pattern: {}", error.msg),
-                })
+                let wrong = |error: PatternError| {
+                    let why = error.msg;
+                    TextError::at(
+                        line,
+                        format!("`{text}` in `{key}` is not a valid pattern: {why}"),
+                    )
+                };
+                Pattern::new(&text).map_err(wrong)
             };
             table.strings(key)?.into_iter().map(pattern).collect()
         };
@@ -106,7 +107,7 @@ pub(crate) fn parse_settings(table: &Table<'_>) -> Result<Settings, TextError> {
         };
         if family.names.is_empty() && family.anchor.is_none() {
             let message = format!("family `{}` has neither `names` nor `anchor`", family.name);
-            return Err(TextError { line: Some(item.key_line()), message });
+            return Err(TextError::at(item.key_line(), message));
         }
         settings.families.push(family);
     }
@@ -117,7 +118,7 @@ fn check_keys(table: &Table<'_>, known: &[&str]) -> Result<(), TextError> {
     for item in table.items().filter(|item| !known.contains(&item.key)) {
         let near = did_you_mean(item.key, known.iter().copied());
         let message = format!("unknown key `{}`{near}", item.key);
-        return Err(TextError { line: Some(item.key_line()), message });
+        return Err(TextError::at(item.key_line(), message));
     }
     Ok(())
 }

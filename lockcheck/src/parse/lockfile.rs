@@ -15,7 +15,6 @@ pub(crate) const NEWEST_VERSION: u32 = 4;
 /// The index of a package within [`LockFile::packages`].
 pub(crate) type PackageIndex = usize;
 
-/// A lockfile that could be read.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     /// The version that it states; 1 and 2 state none and count as 2.
@@ -53,6 +52,11 @@ pub(crate) struct LockedPackage {
 }
 
 impl LockedPackage {
+    /// Name, version and source.
+    pub(crate) fn describe(&self) -> String {
+        format!("{} {} ({})", self.name, self.version, self.describe_source())
+    }
+
     /// The `source` as the lock has it, or `path` for a package on disk.
     pub(crate) fn describe_source(&self) -> String {
         match self.source.commit() {
@@ -63,12 +67,12 @@ impl LockedPackage {
     }
 }
 
-/// Why nothing could be made of a lockfile.
+/// Why a lockfile cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LockError {
-    /// It is of a version whose meaning is not known here.
+    /// Its version is newer than what is known here.
     UnknownVersion(TextError),
-    /// It is no lockfile, or a broken one.
+    /// It is not a lockfile, or a broken one.
     Broken(TextError),
 }
 
@@ -86,11 +90,11 @@ impl From<TextError> for LockError {
     }
 }
 
-/// Reads a lockfile. An error means that nothing could be made of it.
+/// Reads a lockfile as a whole; what is wrong with single entries goes to [`LockFile::problems`].
 pub(crate) fn parse_lock(text: &str) -> Result<LockFile, LockError> {
     if let Some(line) = find_conflict_marker(text) {
-        let message = "it holds merge conflict markers".to_owned();
-        return Err(LockError::Broken(TextError { line: Some(line), message }));
+        let message = "it contains merge conflict markers".to_owned();
+        return Err(LockError::Broken(TextError::at(line, message)));
     }
     parse_document(text, |root| {
         let version = parse_version(&root).map_err(LockError::UnknownVersion)?;
@@ -109,7 +113,6 @@ pub(crate) fn parse_lock(text: &str) -> Result<LockFile, LockError> {
     })
 }
 
-/// The 1-based line of the first merge conflict marker.
 fn find_conflict_marker(text: &str) -> Option<usize> {
     let is_marker = |line: &str| {
         ["<<<<<<<", "|||||||", ">>>>>>>"].iter().any(|marker| line.starts_with(marker))
@@ -121,10 +124,7 @@ fn find_conflict_marker(text: &str) -> Option<usize> {
 fn parse_version(root: &Table<'_>) -> Result<u32, TextError> {
     let Some(item) = root.get("version") else { return Ok(2) };
     let unknown = |found: &str| {
-        item.error(format!(
-            "lock version {found} is not known here (1 to {NEWEST_VERSION} are); it is not guessed \
-             at"
-        ))
+        item.error(format!("lock version {found} is unknown; known are 1 to {NEWEST_VERSION}"))
     };
     let DeValue::Integer(integer) = item.value() else {
         return Err(unknown(item.value().type_str()));
@@ -195,8 +195,8 @@ fn link(
             other.version == package.version && other.source_text == package.source_text
         });
         if twice {
-            let message = format!("`{} {}` is given twice", package.name, package.version);
-            problems.push(TextError { line: Some(package.line), message });
+            let message = format!("`{} {}` is listed twice", package.name, package.version);
+            problems.push(TextError::at(package.line, message));
             continue;
         }
         same_name.push(packages.len());

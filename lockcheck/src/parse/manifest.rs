@@ -175,10 +175,9 @@ fn parse_package(root: &Table<'_>) -> Result<Option<PackageSection>, TextError> 
     };
     let table = section.as_table()?;
     let section_line = section.key_line();
-    let name = table.string("name")?.ok_or_else(|| TextError {
-        line: Some(section_line),
-        message: "the package has no `name`".to_owned(),
-    })?;
+    let name = table
+        .string("name")?
+        .ok_or_else(|| TextError::at(section_line, "the package has no `name`"))?;
     let (version, line) = match table.get("version") {
         None => (RawVersion::Own(Version::new(0, 0, 0)), section_line),
         Some(item) if is_inherited(&item) => (RawVersion::Inherited, item.line()),
@@ -216,7 +215,7 @@ fn parse_workspace(root: &Table<'_>) -> Result<Option<WorkspaceSection>, TextErr
         let mut dependencies = section.dependencies.iter();
         if let Some(own) = dependencies.find(|it| matches!(it.spec, RawSpec::Inherited)) {
             let message = format!("`workspace.dependencies.{}` inherits from itself", own.key);
-            return Err(TextError { line: Some(own.line), message });
+            return Err(TextError::at(own.line, message));
         }
     }
     let mut metadata = Some(table);

@@ -85,7 +85,6 @@ impl LockedSource {
         }
     }
 
-    /// The commit that it is locked at, if it comes from git.
     pub(crate) fn commit(&self) -> Option<&str> {
         match self {
             Self::Git { commit, .. } => commit.as_deref(),
@@ -112,7 +111,6 @@ pub(crate) enum RefEncoding {
     Percent,
 }
 
-/// Reads the `source` string of a locked package.
 pub(crate) fn parse_locked_source(text: &str, encoding: RefEncoding) -> LockedSource {
     let Some(git) = text.strip_prefix("git+") else {
         return LockedSource::Registry(canonical_registry(text));
@@ -185,9 +183,7 @@ pub(crate) fn canonical_registry(index: &str) -> String {
 /// How two references relate, seen from the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ReferenceDrift {
-    /// Two spellings of one commit.
     Spelling,
-    /// Two revisions.
     Revision,
     /// Another kind of reference, or another branch or tag.
     Reference,

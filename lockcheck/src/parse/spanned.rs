@@ -13,6 +13,12 @@ pub(crate) struct TextError {
     pub(crate) message: String,
 }
 
+impl TextError {
+    pub(crate) fn at(line: usize, message: impl Into<String>) -> Self {
+        Self { line: Some(line), message: message.into() }
+    }
+}
+
 /// Parses a document and hands its root table to `read`. Of the parser's message the first line is
 /// kept.
 pub(crate) fn parse_document<T, E: From<TextError>>(
@@ -65,7 +71,7 @@ pub(crate) struct Item<'t> {
 impl<'t> Table<'t> {
     /// An error on the line where the table starts.
     pub(crate) fn error(&self, message: impl Into<String>) -> TextError {
-        TextError { line: Some(self.lines.line(&self.span)), message: message.into() }
+        TextError::at(self.lines.line(&self.span), message)
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = Item<'t>> + use<'t> {
@@ -124,7 +130,7 @@ impl<'t> Item<'t> {
 
     /// An error on the line of the value.
     pub(crate) fn error(&self, message: impl Into<String>) -> TextError {
-        TextError { line: Some(self.line()), message: message.into() }
+        TextError::at(self.line(), message)
     }
 
     pub(crate) fn as_table(&self) -> Result<Table<'t>, TextError> {

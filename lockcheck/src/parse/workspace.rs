@@ -197,15 +197,14 @@ impl Resolver<'_> {
     pub(crate) fn resolve_version(&self, package: &PackageSection) -> Result<Version, TextError> {
         match &package.version {
             RawVersion::Own(version) => Ok(version.clone()),
-            RawVersion::Inherited => self
-                .parent
-                .and_then(|parent| parent.section.version.clone())
-                .ok_or_else(|| TextError {
-                    line: Some(package.line),
-                    message:
-                        "the version is inherited, but no `workspace.package.version` is there"
-                            .to_owned(),
-                }),
+            RawVersion::Inherited => {
+                let version = self.parent.and_then(|parent| parent.section.version.clone());
+                version.ok_or_else(|| {
+                    let message =
+                        "the version is inherited, but there is no `workspace.package.version`";
+                    TextError::at(package.line, message)
+                })
+            }
         }
     }
 
@@ -214,12 +213,12 @@ impl Resolver<'_> {
         match &raw.spec {
             RawSpec::Own(detail) => Ok(self.build(raw, raw, detail, self.dir, self.display)),
             RawSpec::Inherited => {
-                let missing = || TextError {
-                    line: Some(raw.line),
-                    message: format!(
-                        "`{}` is inherited, but `workspace.dependencies` does not have it",
-                        raw.key
-                    ),
+                let missing = || {
+                    let key = &raw.key;
+                    let message = format!(
+                        "`{key}` is inherited, but `workspace.dependencies` does not have it"
+                    );
+                    TextError::at(raw.line, message)
                 };
                 let parent = self.parent.ok_or_else(missing)?;
                 let shared = parent.section.dependencies.iter().find(|it| it.key == raw.key);
@@ -247,9 +246,8 @@ impl Resolver<'_> {
 
     pub(crate) fn resolve_replace(&self, raw: &RawDependency) -> Result<Replace, TextError> {
         let dependency = self.resolve(raw)?;
-        let (source, name, version) = parse_package_id(&raw.key).ok_or_else(|| TextError {
-            line: Some(raw.line),
-            message: format!("`{}` in `replace` is no package id", raw.key),
+        let (source, name, version) = parse_package_id(&raw.key).ok_or_else(|| {
+            TextError::at(raw.line, format!("`{}` in `replace` is not a package id", raw.key))
         })?;
         Ok(Replace { source, name, version, want: dependency.want, at: dependency.at })
     }

@@ -27,7 +27,6 @@ impl GitRepo {
         }
     }
 
-    /// The text of a file beside the folder at a revision.
     pub(crate) fn read_file_at(&self, rev: &str, file: &str) -> Result<String, Error> {
         let commit = self
             .resolve(rev)?

@@ -82,7 +82,6 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads one package and queues what its paths lead to.
     fn add_package(&mut self, dir: &Path, role: Role) -> Result<(), Error> {
         if role == Role::External && !self.manifests.is_there(dir) {
             let missing = self.manifests.shown().display(dir);
