@@ -203,7 +203,7 @@ fn read_old(
 ) -> Result<Old, Error> {
     let text = GitRepo::open(&workspace.root_dir)?.read_file_at(rev, "Cargo.lock")?;
     let lock = parse_lock(&text)
-        .map_err(|error| Error::in_text(&format!("{rev}:Cargo.lock"), error.text().clone()))?;
+        .map_err(|error| error.text().clone().in_file(&format!("{rev}:Cargo.lock")))?;
     let lead = lead.ok_or_else(|| Error::NoFamilyPackage { family: family.name.clone() })?;
     let same_name = || lock.named(&lead.name).iter().map(|&index| &lock.packages[index]);
     let old = same_name()

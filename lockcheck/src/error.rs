@@ -4,8 +4,6 @@
 use std::error::Error as _;
 use std::io;
 
-use crate::parse::spanned::TextError;
-
 /// Why a workspace could not be checked. Each says what it means in its message; paths are as they are
 /// shown to people, lines are counted from 1.
 #[derive(Debug, thiserror::Error)]
@@ -69,12 +67,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// A text of `path` that is not what it should be.
-    pub(crate) fn in_text(path: &str, error: TextError) -> Self {
-        let TextError { line, message } = error;
-        Self::Text { path: path.to_owned(), line, message }
-    }
-
     /// What helps, in a sentence.
     pub fn hint(&self) -> Option<String> {
         let text = match self {

@@ -115,12 +115,9 @@ pub(crate) fn parse_settings(table: &Table<'_>) -> Result<Settings, TextError> {
 }
 
 fn check_keys(table: &Table<'_>, known: &[&str]) -> Result<(), TextError> {
-    for item in table.items().filter(|item| !known.contains(&item.key)) {
-        let near = did_you_mean(item.key, known.iter().copied());
-        let message = format!("unknown key `{}`{near}", item.key);
-        return Err(TextError::at(item.key_line(), message));
-    }
-    Ok(())
+    let Some(item) = table.items().find(|item| !known.contains(&item.key)) else { return Ok(()) };
+    let near = did_you_mean(item.key, known.iter().copied());
+    Err(TextError::at(item.key_line(), format!("unknown key `{}`{near}", item.key)))
 }
 
 #[cfg(test)]

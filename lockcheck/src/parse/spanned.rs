@@ -6,6 +6,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::Error;
+
 /// What is wrong with a text, and on which line (1-based), where that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextError {
@@ -16,6 +18,11 @@ pub(crate) struct TextError {
 impl TextError {
     pub(crate) fn at(line: usize, message: impl Into<String>) -> Self {
         Self { line: Some(line), message: message.into() }
+    }
+
+    /// The error with the name of its file.
+    pub(crate) fn in_file(self, path: &str) -> Error {
+        Error::Text { path: path.to_owned(), line: self.line, message: self.message }
     }
 }
 

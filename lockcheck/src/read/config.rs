@@ -51,7 +51,7 @@ fn read_config(
         return Err(Error::IncludeDepth { path: display, limit: MAX_INCLUDE_DEPTH });
     }
     let text = read_text(path, shown)?;
-    let config = parse_cargo_config(&text).map_err(|error| Error::in_text(&display, error))?;
+    let config = parse_cargo_config(&text).map_err(|error| error.in_file(&display))?;
     let folder = path.parent().unwrap_or(path);
     let includes = config.includes.clone();
     let base_dir = folder.parent().unwrap_or(folder).to_owned();

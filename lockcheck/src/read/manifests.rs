@@ -34,8 +34,8 @@ impl Manifests {
         }
         let path = dir.join("Cargo.toml");
         let text = read_text(&path, &self.shown)?;
-        let manifest = parse_manifest(&text)
-            .map_err(|error| Error::in_text(&self.shown.display(&path), error))?;
+        let manifest =
+            parse_manifest(&text).map_err(|error| error.in_file(&self.shown.display(&path)))?;
         let manifest = Rc::new(manifest);
         self.by_dir.insert(dir.to_owned(), Rc::clone(&manifest));
         Ok(manifest)
