@@ -20,14 +20,19 @@ pub(crate) enum GitReference {
 }
 
 impl GitReference {
-    /// The reference as a manifest spells it.
-    pub(crate) fn describe(&self) -> String {
+    /// The key and the value by which a manifest asks for it.
+    fn parts(&self) -> Option<(&'static str, &str)> {
         match self {
-            Self::DefaultBranch => "the default branch".to_owned(),
-            Self::Branch(name) => format!("branch `{name}`"),
-            Self::Tag(name) => format!("tag `{name}`"),
-            Self::Rev(rev) => format!("rev `{rev}`"),
+            Self::DefaultBranch => None,
+            Self::Branch(name) => Some(("branch", name)),
+            Self::Tag(name) => Some(("tag", name)),
+            Self::Rev(rev) => Some(("rev", rev)),
         }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        self.parts()
+            .map_or("the default branch".to_owned(), |(key, value)| format!("{key} `{value}`"))
     }
 }
 
@@ -54,12 +59,7 @@ impl GitSource {
 impl fmt::Display for GitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "git+{}", self.url)?;
-        match &self.reference {
-            GitReference::DefaultBranch => Ok(()),
-            GitReference::Branch(name) => write!(f, "?branch={name}"),
-            GitReference::Tag(name) => write!(f, "?tag={name}"),
-            GitReference::Rev(rev) => write!(f, "?rev={rev}"),
-        }
+        self.reference.parts().map_or(Ok(()), |(key, value)| write!(f, "?{key}={value}"))
     }
 }
 
@@ -135,9 +135,8 @@ fn parse_reference(query: &str, encoding: RefEncoding) -> GitReference {
         match pair.split_once('=') {
             Some(("branch", value)) => return GitReference::Branch(decode(value)),
             Some(("tag", value)) => return GitReference::Tag(decode(value)),
-            Some(("rev", value)) => return GitReference::Rev(decode(value)),
             // `ref=` is what very old locks wrote for a revision.
-            Some(("ref", value)) => return GitReference::Rev(decode(value)),
+            Some(("rev" | "ref", value)) => return GitReference::Rev(decode(value)),
             _ => {}
         }
     }
