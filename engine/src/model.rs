@@ -6,7 +6,6 @@
 pub mod attention;
 pub mod chat;
 pub mod config;
-pub mod geometry;
 pub mod gguf;
 pub mod kv_cache;
 pub mod linear;

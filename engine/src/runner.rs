@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use candle_core::Device;
-use cell_report::{
+use formats::cell_report::{
     CellReport, EngineInfo, Memory, ModelInfo, OutputInfo, PromptInfo, SCHEMA, Settings, Timing,
 };
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -46,7 +46,7 @@ fn a_cell_prints_the_profile_lines_and_reports_what_it_did() {
         assert!(rate.strip_suffix(" tok/s)").unwrap().parse::<f64>().unwrap() > 0.0);
     }
     assert_eq!((lines.len(), stderr.as_str()), (4, ""));
-    assert_eq!(report.schema, cell_report::SCHEMA);
+    assert_eq!(report.schema, formats::cell_report::SCHEMA);
     assert_eq!(report.model.architecture.as_deref(), Some("llama"));
     assert_eq!(report.model.path.as_deref(), Some("bench-configs/models/tiny.toml"));
     assert_eq!(report.model.name.as_deref(), Some("tiny"));

@@ -3,7 +3,7 @@
 //!
 //! Run with `cargo bench -p xtask --bench harness_cost`. Every cell includes its fsyncs (journal
 //! twice, CSV once). Each round runs both, so that a slow moment meets both.
-#![allow(clippy::print_stdout, clippy::disallowed_methods)]
+#![allow(clippy::print_stdout)]
 
 use std::path::Path;
 use std::process::{Command, Stdio};

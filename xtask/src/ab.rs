@@ -4,8 +4,12 @@
 
 pub(crate) mod activation;
 pub(crate) mod analysis;
+pub(crate) mod args;
+pub(crate) mod attribution;
 pub(crate) mod config;
-pub(crate) mod quiet;
+pub(crate) mod gate;
+pub(crate) mod metric;
 pub(crate) mod render;
+pub(crate) mod run;
 pub(crate) mod same_work;
 pub(crate) mod samples;

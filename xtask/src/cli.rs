@@ -1,18 +1,8 @@
-//! The command line: clap types only. What they mean is in `cmd`.
+//! The command line: one subcommand for each command, whose arguments are in its folder.
 
 use clap::{Parser, Subcommand};
 
-pub(crate) mod ab;
-pub(crate) mod ci;
-pub(crate) mod cuda_check;
-pub(crate) mod cuda_setup;
-pub(crate) mod gpu_check;
-pub(crate) mod model;
-pub(crate) mod oom_record;
-pub(crate) mod prereg;
-pub(crate) mod scenarios;
-pub(crate) mod scripted_runner;
-pub(crate) mod sweep;
+use crate::{ab, ci, gpu, model, oom_record, prereg, selftest, sweep};
 
 /// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
 ///
@@ -29,19 +19,20 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Ab(Box<ab::Args>),
+    Ab(Box<ab::args::Args>),
     /// Run every check and test of the project.
-    Ci(ci::Args),
-    CudaCheck(cuda_check::Args),
-    CudaSetup(cuda_setup::Args),
-    GpuCheck(gpu_check::Args),
-    Model(model::Args),
-    OomRecord(oom_record::Args),
-    Prereg(prereg::Args),
-    Scenarios(scenarios::Args),
+    Ci(ci::args::Args),
+    CudaCheck(gpu::cuda_check::args::Args),
+    CudaSetup(gpu::setup::args::Args),
+    GpuCheck(gpu::check::args::Args),
+    Model(model::args::Args),
+    OomRecord(oom_record::args::Args),
+    Prereg(prereg::args::Args),
+    Scenarios(selftest::scenarios::args::Args),
     #[command(hide = true)]
-    ScriptedRunner(scripted_runner::Args),
-    Sweep(Box<sweep::Args>),
+    ScriptedRunner(selftest::scripted::args::Args),
+    Sweep(Box<sweep::args::Args>),
+    /// Check offline that Cargo.lock holds what the manifests pin.
     #[command(after_help = lockcheck::cli::examples("cargo xtask verify-lock"))]
     VerifyLock(lockcheck::cli::Args),
 }

@@ -1,79 +1,56 @@
 //! Arc's workflow, run as `cargo xtask COMMAND`.
 //!
-//! Parse, find the workspace root, one match, exit code. What a command does is in `cmd`.
+//! Parse, find the workspace root, one match, exit code. What a command does is in the
+//! folder of its name.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-mod ab;
-mod admission;
-mod attribution;
-mod capture;
-mod cell_result;
-mod classify;
-mod cli;
-mod cmd;
-mod config;
-mod csv_row;
-mod cuda_toolkit;
-mod diagnostic;
-mod edge;
-mod eta;
-mod flag;
-mod gate;
-mod geometry;
-mod gpu_check;
-mod hardware;
-mod journal;
-mod memory_curve;
-mod metric;
-mod model_ref;
-mod model_source;
-mod oom_pattern;
-mod outcome;
-mod plan;
-mod prereg;
-mod record;
-mod runner;
-mod schedule;
-mod scripted;
-mod scrub;
-mod sha256;
-mod stats;
-mod sweep_config;
-mod sweep_table;
-mod verdict;
+use crate::base::outcome::{self, Outcome};
+use crate::sys::terminal;
 
-use outcome::Outcome;
+mod ab;
+mod base;
+mod cell;
+mod ci;
+mod cli;
+mod gpu;
+mod model;
+mod oom_record;
+mod prereg;
+mod selftest;
+mod stats;
+mod sweep;
+mod sys;
 
 fn main() -> ExitCode {
     let ended = match cli::Cli::parse().command {
         // It ends with the exit code of its script, whatever that is.
-        cli::Command::ScriptedRunner(args) => edge::scripted_runner::run(&args),
+        cli::Command::ScriptedRunner(args) => selftest::scripted::run::run(&args),
         // It serves any workspace, so Arc's own is not looked for.
         cli::Command::VerifyLock(args) => Ok(lockcheck::cli::run(&args, "verify-lock")),
         command => run(command).map(ExitCode::from),
     };
     ended.unwrap_or_else(|error| {
-        edge::term::log(&diagnostic::render_error(&error));
+        terminal::log(&base::diagnostic::render_error(&error));
         ExitCode::from(outcome::COULD_NOT_RUN)
     })
 }
 
 fn run(command: cli::Command) -> anyhow::Result<Outcome> {
-    let root = edge::workspace::find_root()?;
+    let root = sys::workspace::find_root()?;
     match command {
-        cli::Command::Ab(args) => cmd::ab::run(&root, &args),
-        cli::Command::Ci(args) => cmd::ci::run(&root, &args),
-        cli::Command::CudaCheck(args) => cmd::cuda_check::run(&root, &args),
-        cli::Command::CudaSetup(args) => cmd::cuda_setup::run(&root, &args),
-        cli::Command::GpuCheck(args) => cmd::gpu_check::run(&root, &args),
-        cli::Command::Model(args) => cmd::model::run(&root, &args),
-        cli::Command::OomRecord(args) => cmd::oom_record::run(&root, &args),
-        cli::Command::Prereg(args) => cmd::prereg::run(&root, &args),
-        cli::Command::Scenarios(args) => cmd::scenarios::run(&root, &args),
-        cli::Command::Sweep(args) => cmd::sweep::run(&root, &args),
+        cli::Command::Ab(args) => ab::run::run(&root, &args),
+        cli::Command::Ci(args) => ci::run::run(&root, &args),
+        cli::Command::CudaCheck(args) => gpu::cuda_check::run::run(&root, &args),
+        cli::Command::CudaSetup(args) => gpu::setup::run::run(&root, &args),
+        cli::Command::GpuCheck(args) => gpu::check::run::run(&root, &args),
+        cli::Command::Model(args) => model::run::run(&root, &args),
+        cli::Command::OomRecord(args) => oom_record::run::run(&root, &args),
+        cli::Command::Prereg(args) => prereg::run::run(&root, &args),
+        cli::Command::Scenarios(args) => selftest::scenarios::run::run(&root, &args),
+        cli::Command::Sweep(args) => sweep::run::run(&root, &args),
         cli::Command::ScriptedRunner(_) | cli::Command::VerifyLock(_) => {
             unreachable!("handled by main")
         }

@@ -6,12 +6,12 @@
 
 pub(crate) mod interval;
 pub(crate) mod location;
+pub(crate) mod memory_curve;
 pub(crate) mod power;
+pub(crate) mod schedule;
 pub(crate) mod slope;
 pub(crate) mod student;
-
-#[cfg(test)]
-mod tests;
+pub(crate) mod verdict;
 
 /// A closed interval. Its ends may be infinite: then the data say nothing on that side.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -52,3 +52,6 @@ impl Interval {
         Interval::new(f(self.low), f(self.high))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,4 @@
 //! `cargo xtask ab` over the real binary and the scripted runner: verdicts, refusals, resumption.
-#![allow(clippy::disallowed_methods)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,6 +1,5 @@
 //! `cargo xtask cuda-check` from outside, over a scripted cargo: what it asks for, and what it makes of
 //! the answers. The suite itself is the engine's.
-#![allow(clippy::disallowed_methods)]
 
 #[path = "fixture/folder.rs"]
 mod folder;

@@ -1,6 +1,5 @@
 //! `cargo xtask cuda-setup` from outside, over a scripted Python, cargo and compiler: no network, and
 //! nothing is compiled.
-#![allow(clippy::disallowed_methods)]
 
 #[path = "fixture/folder.rs"]
 mod folder;

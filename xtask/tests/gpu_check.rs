@@ -1,5 +1,4 @@
 //! `cargo xtask gpu-check` from outside, over the scripted runner: no GPU is involved.
-#![allow(clippy::disallowed_methods)]
 
 #[path = "fixture/folder.rs"]
 mod folder;

@@ -1,5 +1,4 @@
 //! `cargo xtask oom-record` over the real binary: what it prints, its exit code, and the record's bytes.
-#![allow(clippy::disallowed_methods)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,5 +1,4 @@
 //! `cargo xtask prereg` as people use it: the real binary over a workspace with the scripted runner.
-#![allow(clippy::disallowed_methods)] // a test is an edge of its own
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

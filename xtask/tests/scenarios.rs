@@ -1,6 +1,5 @@
 //! The scenarios that need no engine, each over the real binary. `cargo xtask scenarios` runs them
 //! all, the one with the real engine included.
-#![allow(clippy::disallowed_methods)]
 
 use std::process::{Command, Output};
 

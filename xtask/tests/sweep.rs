@@ -1,6 +1,5 @@
 //! `cargo xtask sweep` from outside: what it prints, refuses, writes and exits with. The promises
 //! about memory and about what is on disk are in `scenarios.rs`.
-#![allow(clippy::disallowed_methods)]
 
 use std::path::Path;
 use std::process::Command;

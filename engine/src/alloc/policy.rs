@@ -172,8 +172,8 @@ pub struct EnvReading<T> {
 impl<T> EnvReading<T> {
     /// The reading as the cell report wants it.
     #[must_use]
-    pub fn to_report(&self) -> cell_report::EnvVar {
-        cell_report::EnvVar {
+    pub fn to_report(&self) -> formats::cell_report::EnvVar {
+        formats::cell_report::EnvVar {
             name: self.name.to_owned(),
             raw: self.raw.clone(),
             parsed: Some(self.parsed.clone()),
@@ -211,7 +211,7 @@ impl EnvSettings {
 
     /// The readings as the cell report wants them.
     #[must_use]
-    pub fn to_report(&self) -> Vec<cell_report::EnvVar> {
+    pub fn to_report(&self) -> Vec<formats::cell_report::EnvVar> {
         vec![self.kill_switch.to_report(), self.cap.to_report(), self.stats_steps.to_report()]
     }
 }

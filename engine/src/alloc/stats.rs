@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
-use cell_report::AllocCounters;
+use formats::cell_report::AllocCounters;
 
 use crate::alloc::peaks::Peaks;
 use crate::alloc::policy::EffectiveCap;
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(report.evictions, BTreeMap::from([("surplus".into(), 4)]));
         assert_eq!((report.driver_allocs, report.driver_frees), (12, 7));
         let names: Vec<&str> = MUST_BE_ZERO.iter().map(|counter| counter.as_str()).collect();
-        assert_eq!(names, cell_report::MUST_BE_ZERO, "what readers hold a report to");
+        assert_eq!(names, formats::cell_report::MUST_BE_ZERO, "what readers hold a report to");
         assert_eq!(report.must_be_zero.len(), MUST_BE_ZERO.len());
         assert_eq!(report.must_be_zero["double_frees"], 0);
     }

@@ -2,7 +2,7 @@
 //!
 //! Nothing here allocates during the decode loop: room for the steps is made beforehand.
 
-use cell_report::{AllocatorReport, Memory, MemoryWindow};
+use formats::cell_report::{AllocatorReport, Memory, MemoryWindow};
 
 use crate::alloc::cache::Cache;
 use crate::alloc::driver::Driver;

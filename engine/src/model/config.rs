@@ -1,52 +1,9 @@
 //! The shape of a model, out of a GGUF header's metadata, checked so that the rest can rely on it.
 
+pub use formats::geometry::Architecture;
+
 use super::gguf::{Gguf, GgufError};
 use super::rope::RopeScaling;
-
-/// The architectures that are implemented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Architecture {
-    /// Llama, and what shares its layers: SmolLM2, Mistral, Llama 2 and 3.
-    Llama,
-    /// Qwen2 and Qwen2.5: biases on query, key and value.
-    Qwen2,
-    /// Qwen3: norms on each query and key head.
-    Qwen3,
-}
-
-impl Architecture {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Llama, Self::Qwen2, Self::Qwen3];
-
-    /// The name in `general.architecture`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-        }
-    }
-
-    /// The architecture of that name.
-    ///
-    /// # Errors
-    /// A text that names `name` and lists what is supported.
-    pub fn parse(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|architecture| architecture.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("architecture `{name}` is not supported; supported: {names}")
-        })
-    }
-
-    /// Which elements of a head are rotated together. GGUF files of `llama` have the rows of query
-    /// and key permuted for neighbouring pairs; the others keep the two halves.
-    pub fn rope_layout(self) -> RopeLayout {
-        match self {
-            Self::Llama => RopeLayout::Pairs,
-            Self::Qwen2 | Self::Qwen3 => RopeLayout::Halves,
-        }
-    }
-}
 
 /// Which two elements of a head a rotation takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +126,15 @@ impl ModelConfig {
             rope_base: positive("rope.freq_base", 10_000.0)?,
             rope_scaling: RopeScaling::parse(gguf, architecture.name(), context)?,
         })
+    }
+
+    /// Which elements of a head are rotated together. GGUF files of `llama` have the rows of query
+    /// and key permuted for neighbouring pairs; the others keep the two halves.
+    pub fn rope_layout(&self) -> RopeLayout {
+        match self.architecture {
+            Architecture::Llama => RopeLayout::Pairs,
+            Architecture::Qwen2 | Architecture::Qwen3 => RopeLayout::Halves,
+        }
     }
 
     /// Query heads for each key head.

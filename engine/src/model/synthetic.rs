@@ -10,13 +10,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use candle_core::quantized::GgmlDType;
+use formats::geometry::Geometry;
 use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
 use sha2::{Digest as _, Sha256};
 
-use super::geometry::Geometry;
+use self::plan::{plan_metadata, plan_tensors};
 use super::gguf::{Blocks, TensorPlan, write_gguf};
+
+mod plan;
 
 /// Part of the file's key: rises when the same description begins to give other bytes.
 const GENERATOR: &str = "arc-synthetic-1";
@@ -56,11 +59,11 @@ pub fn write_synthetic(geometry: &Geometry, name: &str, path: &Path) -> io::Resu
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
     let temporary = path.with_extension(format!("tmp-{}", std::process::id()));
-    let plans = geometry.plan_tensors();
+    let plans = plan_tensors(geometry);
     let result = File::create(&temporary)
         .and_then(|file| {
             let mut writer = BufWriter::with_capacity(1 << 20, file);
-            let metadata = geometry.plan_metadata(name);
+            let metadata = plan_metadata(geometry, name);
             let mut noise = Noise { geometry, drawn: 0 };
             write_gguf(&mut writer, &metadata, &plans, &mut noise)
         })
@@ -232,8 +235,7 @@ mod tests {
             "q5_k", "q6_k",
         ] {
             let geometry = geometry(name);
-            let plan = geometry
-                .plan_tensors()
+            let plan = plan_tensors(&geometry)
                 .into_iter()
                 .find(|plan| plan.name == "blk.0.ffn_up.weight")
                 .unwrap();

@@ -237,7 +237,7 @@ impl Layer {
                 Some(weight) => ops::rms_norm(&xs, weight, config.rms_eps)?,
                 None => xs,
             };
-            ops::rope(&xs, cos, sin, config.architecture.rope_layout())
+            ops::rope(&xs, cos, sin, config.rope_layout())
         };
         let [q, k, v] = Linear::forward_all([&self.q, &self.k, &self.v], xs)?;
         let q = rotate(heads(q, config.heads)?, &self.q_norm)?;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use anyhow::Context as _;
 use candle_core::Device;
-use cell_report::{AllocatorSettings, CellReport, EnvVar};
+use formats::cell_report::{AllocatorSettings, CellReport, EnvVar};
 
 use super::args::DeviceKind;
 use super::threads::{Threads, init_threads};

@@ -2,7 +2,7 @@
 //! memory.
 
 use candle_core::Device;
-use cell_report::{DeviceInfo, Memory, MemoryWindow};
+use formats::cell_report::{DeviceInfo, Memory, MemoryWindow};
 
 use super::args::DeviceKind;
 use super::host;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 
 /// Writes by way of a temporary file beside `path`, synced before it takes the name.
 pub(super) fn write(path: &Path, report: &CellReport) -> io::Result<()> {

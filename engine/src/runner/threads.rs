@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use cell_report::EnvVar;
+use formats::cell_report::EnvVar;
 
 /// The variables that candle and rayon read, in the order in which they are consulted.
 const VARIABLES: [&str; 2] = ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"];

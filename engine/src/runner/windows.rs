@@ -1,6 +1,6 @@
 //! Memory over windows of decode steps.
 
-use cell_report::MemoryWindow;
+use formats::cell_report::MemoryWindow;
 
 use super::device::Monitor;
 use crate::decode::{Pass, StepObserver};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use cell_report::{AllocCounters, CellReport};
+use formats::cell_report::{AllocCounters, CellReport};
 
 use crate::harness::{Expect, StandInReport, workspace};
 

@@ -4,10 +4,10 @@
 
 use candle_core::Device;
 use engine::decode::{NoObserver, Pass, Request, generate};
-use engine::model::geometry::Geometry;
 use engine::model::gguf::Gguf;
 use engine::model::synthetic::write_synthetic;
 use engine::model::{Logits, Transformer};
+use formats::geometry::Geometry;
 
 mod reference;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use candle_core::Device;
 use candle_core::quantized::gguf_file::Content;
 use engine::model::Architecture;
-use engine::model::geometry::Geometry;
+use formats::geometry::Geometry;
 
 pub(crate) struct Reference {
     geometry: Geometry,

@@ -3,10 +3,10 @@
 //! A flag that is misspelt, read by presence, or equal to the default makes two legs that are the
 //! same program with the same settings, and their honest difference of zero proves nothing.
 
-use cell_report::{CellReport, EnvVar, Settings};
+use formats::cell_report::{CellReport, EnvVar, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::config::nearest;
+use crate::base::definition::nearest;
 
 /// Arc's own variables, to name the nearest one where a report names none.
 const KNOWN_VARIABLES: [&str; 3] =
@@ -185,7 +185,7 @@ fn check_counters(base: &CellReport, leg: &CellReport) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use cell_report::{AllocCounters, AllocatorReport, AllocatorSettings};
+    use formats::cell_report::{AllocCounters, AllocatorReport, AllocatorSettings};
 
     use super::*;
 

@@ -3,35 +3,33 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::{EngineInfo, ModelInfo};
+use formats::cell_report::{EngineInfo, ModelInfo};
 use serde::Serialize;
 
 use super::activation::Activation;
 use super::config::{AbPlan, BASE, Leg};
 use super::same_work::WorkCheck;
 use super::samples::{AbStart, Identity, Log, RunStatus, Stop};
-use crate::attribution::{Part, SwitchAttribution};
-use crate::classify::Classification;
-use crate::gate::GateResult;
-use crate::journal::HostNote;
-use crate::memory_curve::CurveJudgement;
-use crate::metric::Metric;
+use crate::ab::attribution::{Part, SwitchAttribution};
+use crate::ab::gate::GateResult;
+use crate::ab::metric::Metric;
+use crate::cell::classify::Classification;
+use crate::cell::journal::HostNote;
 use crate::stats::Interval;
-use crate::verdict::{Scale, Verdict};
-
-mod leg;
-mod proof;
-mod stop;
-mod summary;
-mod table;
-#[cfg(test)]
-mod tests;
+use crate::stats::memory_curve::CurveJudgement;
+use crate::stats::verdict::{Scale, Verdict};
 
 use leg::judge_leg;
 use proof::check_base_work;
 pub(crate) use stop::check_stop;
 use summary::{check_gates, collect_notes, collect_violations, drift};
 use table::Table;
+
+mod leg;
+mod proof;
+mod stop;
+mod summary;
+mod table;
 
 /// The `schema` number of `result.json`.
 pub(crate) const SCHEMA: u32 = 1;
@@ -250,3 +248,6 @@ pub(crate) fn describe_work(work: &WorkCheck) -> String {
         WorkCheck::Unknown => "unknown".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

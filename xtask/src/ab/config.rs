@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::quiet::QuietRule;
-use crate::config::{nearest, parse_toml};
-use crate::diagnostic::HintExt as _;
-use crate::gate::{Gate, parse_gate};
-use crate::metric::Metric;
+use crate::ab::gate::{Gate, parse_gate};
+use crate::ab::metric::Metric;
+use crate::base::definition::{nearest, parse_toml};
+use crate::base::diagnostic::HintExt as _;
+use crate::cell::quiet::QuietRule;
 
 /// Fewer blocks than this show nothing.
 pub(crate) const FEWEST_BLOCKS: usize = 5;
@@ -412,7 +412,7 @@ fn check_gates(plan: &AbPlan) -> anyhow::Result<()> {
             names.join(", ")
         );
         let is_against_itself =
-            name == BASE && matches!(gate.bound, crate::gate::Bound::PercentOfBase(_));
+            name == BASE && matches!(gate.bound, crate::ab::gate::Bound::PercentOfBase(_));
         ensure!(!is_against_itself, "gate `{}`: base does not change against itself", gate.text);
     }
     Ok(())
@@ -423,7 +423,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::diagnostic::render_error;
+    use crate::base::diagnostic::render_error;
 
     fn request(env: &[&str], legs: &[&str]) -> Request {
         Request {

@@ -6,13 +6,13 @@ use super::activation::Activation;
 use super::analysis::{AbResult, LegResult, VersusBase, describe_work};
 use super::config::Role;
 use super::same_work::WorkCheck;
-use crate::memory_curve::{CurveJudgement, HeldSource};
-use crate::metric::{Kind, Metric};
-use crate::verdict::{Scale, Verdict};
-
-mod report;
+use crate::ab::metric::{Kind, Metric};
+use crate::stats::memory_curve::{CurveJudgement, HeldSource};
+use crate::stats::verdict::{Scale, Verdict};
 
 pub(crate) use report::render_report;
+
+mod report;
 
 /// The rows of the table of legs, besides the output.
 const TABLE_METRICS: [Metric; 9] = [
@@ -230,7 +230,7 @@ fn render_table(rows: &[Vec<String>]) -> String {
 }
 
 /// What the switch explains, in a sentence.
-pub(crate) fn describe_attribution(found: &crate::attribution::SwitchAttribution) -> String {
+pub(crate) fn describe_attribution(found: &crate::ab::attribution::SwitchAttribution) -> String {
     let interval = |ends: crate::stats::Interval| format!("{:+.2} to {:+.2}", ends.low, ends.high);
     let gain = format!(
         "base is {:+.2} % of the baseline binary ({})",

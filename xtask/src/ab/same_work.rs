@@ -1,6 +1,6 @@
 //! Whether all runs did the same work: the same prompt in, the same tokens out.
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 use serde::{Deserialize, Serialize};
 
 /// What one run read and wrote.

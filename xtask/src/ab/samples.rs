@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 use serde::{Deserialize, Serialize};
 
 use super::config::AbPlan;
-use super::quiet::QuietNote;
-use crate::classify::Classification;
-use crate::journal::{Evidence, HostNote, ProcessNote};
-use crate::runner::Measured;
+use crate::cell::classify::Classification;
+use crate::cell::journal::{Evidence, HostNote, ProcessNote};
+use crate::cell::quiet::QuietNote;
+use crate::cell::runner::Measured;
 
 /// The `schema` number that this version writes.
 pub(crate) const SCHEMA: u32 = 1;

@@ -218,8 +218,8 @@ pub(crate) fn configure(document: &Document, items: &[String]) -> Configuration 
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::parse_document;
     use super::*;
+    use crate::prereg::document::parse_document;
 
     const SEED: &str = include_str!("../../tests/prereg/seed.toml");
 

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 
 use super::expr::Expr;
-use crate::ab::quiet::QuietRule;
+use crate::cell::quiet::QuietRule;
+
+pub(crate) use display::number;
+pub(crate) use parse::parse_document;
 
 mod display;
 mod parse;
 mod raw;
 pub(crate) mod signature;
-
-pub(crate) use display::number;
-pub(crate) use parse::parse_document;
 
 /// A whole document.
 #[derive(Debug, Clone)]

@@ -15,9 +15,9 @@
 
 use std::fmt;
 
-mod parse;
-
 pub(crate) use parse::{parse_condition, parse_number};
+
+mod parse;
 
 /// How far two numbers may differ, relative to the larger, and still be the same number to a
 /// comparison: a bar of 2 % is met by 2.04 over 2.00, whatever binary fractions make of it.

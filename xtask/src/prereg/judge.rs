@@ -11,9 +11,9 @@ use super::expr::Truth;
 use super::oracle::{TrialOutcome, Verdict, item_trials, judge_trial, rung_trials};
 use super::sample::{Record, total_cost_s};
 
-mod round;
-
 pub(crate) use round::{Conditions, ReadsAs, Round, is_fraction, launches, percent};
+
+mod round;
 
 /// What the samples say so far.
 #[derive(Debug, Clone, Serialize)]

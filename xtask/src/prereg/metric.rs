@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_report::{AllocCounters, AllocatorReport, AllocatorSettings, CellReport, MemoryWindow};
+use formats::cell_report::{
+    AllocCounters, AllocatorReport, AllocatorSettings, CellReport, MemoryWindow,
+};
 use serde_json::Value;
 
 use super::document::{Document, Metric, Source, Statistic};

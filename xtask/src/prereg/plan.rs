@@ -6,7 +6,7 @@ use super::document::{Action, Document, OracleCheck, Order};
 use super::judge::{Phase, Standing, is_measured, launches};
 use super::oracle::{Shot, Trial, find_command, find_shot, item_trials, rung_trials};
 use super::sample::{Record, Slot};
-use crate::schedule::plan_block;
+use crate::stats::schedule::plan_block;
 
 /// The next thing to do.
 #[derive(Debug, Clone)]

@@ -10,9 +10,9 @@ use super::oracle::{TrialOutcome, Verdict};
 use super::sample::{Record, RunRecord, total_cost_s};
 use super::score::{Scorecard, score};
 
-mod markdown;
-
 pub(crate) use markdown::render_markdown;
+
+mod markdown;
 
 /// The `schema` number of `result.json`.
 const SCHEMA: u32 = 1;

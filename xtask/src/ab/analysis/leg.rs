@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::super::activation::Activation;
-use super::super::config::{BASE, Leg, NULL, Role};
-use super::super::same_work::WorkCheck;
-use super::super::samples::{RunEnd, RunStatus};
 use super::proof::{activation_of, is_other_work, work_of};
 use super::table::{Run, Table};
 use super::{Failure, LegResult, MetricResult, VersusBase, describe_failure, describe_work};
-use crate::attribution::{Part, Phases, SwitchAttribution, attribute_switch, split_difference};
-use crate::classify::Classification;
-use crate::memory_curve::{curve_from_windows, judge_curves};
-use crate::metric::Metric;
-use crate::runner::Measured;
+use crate::ab::activation::Activation;
+use crate::ab::attribution::{Part, Phases, SwitchAttribution, attribute_switch, split_difference};
+use crate::ab::config::{BASE, Leg, NULL, Role};
+use crate::ab::metric::Metric;
+use crate::ab::same_work::WorkCheck;
+use crate::ab::samples::{RunEnd, RunStatus};
+use crate::cell::classify::Classification;
+use crate::cell::runner::Measured;
 use crate::stats::interval::center;
 use crate::stats::location::{median, robust_standard_deviation};
-use crate::verdict::{Verdict, judge, margin_interval, relative_effect};
+use crate::stats::memory_curve::{curve_from_windows, judge_curves};
+use crate::stats::verdict::{Verdict, judge, margin_interval, relative_effect};
 
 pub(super) fn judge_leg(table: &Table<'_>, leg: &Leg, base_work: &WorkCheck) -> LegResult {
     let plan = table.plan();

@@ -1,9 +1,9 @@
 //! Whether the legs can be compared at all: the activation proof and the same work, over all blocks.
 
-use super::super::activation::{Activation, check_activation};
-use super::super::config::{BASE, Leg, NULL};
-use super::super::same_work::{Work, WorkCheck, check_work};
 use super::table::{Run, Table};
+use crate::ab::activation::{Activation, check_activation};
+use crate::ab::config::{BASE, Leg, NULL};
+use crate::ab::same_work::{Work, WorkCheck, check_work};
 
 pub(super) fn is_other_work(check: &WorkCheck) -> bool {
     matches!(check, WorkCheck::OtherPrompt | WorkCheck::OtherOutput { .. })

@@ -1,11 +1,11 @@
 //! When a comparison has enough blocks, or none that could help.
 
-use super::super::activation::Activation;
-use super::super::config::{BASE, Leg, NULL, Role};
-use super::super::samples::{AbStart, Log, Stop};
 use super::proof::{activation_of, check_base_work, is_other_work, work_of};
 use super::table::Table;
-use crate::verdict::margin_interval;
+use crate::ab::activation::Activation;
+use crate::ab::config::{BASE, Leg, NULL, Role};
+use crate::ab::samples::{AbStart, Log, Stop};
+use crate::stats::verdict::margin_interval;
 
 /// Whether the comparison may end after `blocks` whole blocks, and why.
 ///

@@ -1,15 +1,15 @@
 //! What is said of the comparison as a whole: drift, gates, notes, violations.
 
-use super::super::config::{BASE, NULL, Role};
-use super::super::quiet::QuietRule;
-use super::super::same_work::WorkCheck;
-use super::super::samples::RunStatus;
 use super::proof::{is_other_work, work_of};
 use super::table::Table;
 use super::{AbResult, Drift, LegResult, describe_work};
-use crate::gate::{Gate, GateOutcome, GateResult, Subject, check_gate};
+use crate::ab::config::{BASE, NULL, Role};
+use crate::ab::gate::{Gate, GateOutcome, GateResult, Subject, check_gate};
+use crate::ab::same_work::WorkCheck;
+use crate::ab::samples::RunStatus;
+use crate::cell::quiet::QuietRule;
 use crate::stats::slope::theil_sen;
-use crate::verdict::{Scale, Verdict};
+use crate::stats::verdict::{Scale, Verdict};
 
 pub(super) fn drift(table: &Table<'_>) -> Option<Drift> {
     let metric = table.plan().primary;

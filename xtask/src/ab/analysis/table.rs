@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use cell_report::CellReport;
+use formats::cell_report::CellReport;
 
-use super::super::config::{AbPlan, BASE, NULL};
-use super::super::samples::{AbStart, Log, RunEnd, RunStatus};
-use crate::metric::{Kind, Metric, Values, read_values};
+use crate::ab::config::{AbPlan, BASE, NULL};
+use crate::ab::metric::{Kind, Metric, Values, read_values};
+use crate::ab::samples::{AbStart, Log, RunEnd, RunStatus};
 use crate::stats::interval::Bootstrap;
-use crate::verdict::{Effect, Margin, Scale, noise_floor, paired_difference, paired_effect};
+use crate::stats::verdict::{Effect, Margin, Scale, noise_floor, paired_difference, paired_effect};
 
 /// Everything of the samples that judgements need, by leg and block.
 pub(super) struct Table<'a> {

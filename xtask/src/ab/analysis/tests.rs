@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::super::config::{Request, parse_ab};
-use super::super::quiet::QuietNote;
-use super::super::samples::{Entry, RunEnd};
 use super::*;
-use crate::journal::{Evidence, ProcessNote};
-use crate::runner::Measured;
+use crate::ab::config::{Request, parse_ab};
+use crate::ab::samples::{Entry, RunEnd};
+use crate::cell::journal::{Evidence, ProcessNote};
+use crate::cell::quiet::QuietNote;
+use crate::cell::runner::Measured;
 
 fn start(text: &str, pairs: Option<usize>) -> AbStart {
     let request = Request { env: vec!["FEATURE=1".to_owned()], pairs, ..Request::default() };

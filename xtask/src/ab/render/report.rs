@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use super::super::activation::Activation;
-use super::super::analysis::{AbResult, VersusBase, describe_failure};
-use super::super::config::Role;
 use super::{
     describe_attribution, describe_curve, render_gate_lines, render_legs_table, render_table,
     render_verdicts, show_change, show_size,
 };
-use crate::metric::{Kind, Metric};
-use crate::verdict::{Scale, Verdict};
+use crate::ab::activation::Activation;
+use crate::ab::analysis::{AbResult, VersusBase, describe_failure};
+use crate::ab::config::Role;
+use crate::ab::metric::{Kind, Metric};
+use crate::stats::verdict::{Scale, Verdict};
 
 /// The verdict on every metric of every leg.
 fn render_metrics_table(result: &AbResult) -> String {

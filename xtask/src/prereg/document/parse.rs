@@ -1,6 +1,5 @@
 //! Text to a checked document. Every problem is found before any is reported.
 
-use super::super::expr::{Expr, parse_condition, parse_number};
 use super::raw::{
     RawDocument, RawExpectation, RawGuard, RawItem, RawMetric, RawOracle, RawProtocol, RawRead,
     RawRule, RawRung, RawTransfer, RawWaiver,
@@ -10,14 +9,15 @@ use super::{
     Action, Confidence, Document, Expectation, Guard, Item, Metric, NullRung, OnDrop, Oracle,
     OracleCheck, Order, Protocol, Read, Role, Rule, Rung, Source, Statistic, Transfer, Waiver,
 };
-use crate::ab::quiet::QuietRule;
-use crate::config::parse_toml;
-use crate::diagnostic::HintExt as _;
+use crate::base::definition::parse_toml;
+use crate::base::diagnostic::HintExt as _;
+use crate::cell::quiet::QuietRule;
+use crate::prereg::expr::{Expr, parse_condition, parse_number};
+
+use oracle::{not_negative, oracle_check};
 
 mod check;
 mod oracle;
-
-use oracle::{not_negative, oracle_check};
 
 /// How long a launch may take where the document does not say, in seconds.
 const DEFAULT_TIMEOUT_S: f64 = 3600.0;

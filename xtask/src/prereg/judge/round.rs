@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use super::super::compose::{Composed, Dropped, NULL, RungState};
-use super::super::document::{Document, Role};
-use super::super::expr::{Expr, Names, Number, Truth};
-use super::super::metric::{figure, find_non_finite};
-use super::super::oracle::{TrialOutcome, Verdict};
-use super::super::sample::{LaunchRecord, Record, Slot};
 use super::{RuleOutcome, is_measured};
+use crate::prereg::compose::{Composed, Dropped, NULL, RungState};
+use crate::prereg::document::{Document, Role};
+use crate::prereg::expr::{Expr, Names, Number, Truth};
+use crate::prereg::metric::{figure, find_non_finite};
+use crate::prereg::oracle::{TrialOutcome, Verdict};
+use crate::prereg::sample::{LaunchRecord, Record, Slot};
 use crate::stats::location::median;
 
 /// One pass over the ladder.
@@ -427,7 +427,7 @@ impl Conditions<'_> {
 
 /// Whether a formula is a ratio, so that its value reads best as a percentage.
 pub(crate) fn is_fraction(formula: &Expr) -> bool {
-    use super::super::expr::Operator;
+    use crate::prereg::expr::Operator;
     matches!(formula, Expr::Arithmetic(_, Operator::Divide, _))
         || matches!(formula, Expr::Arithmetic(_, Operator::Subtract, one)
             if matches!(**one, Expr::Number { value, .. } if value == 1.0))

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use super::super::document::parse_document;
-use super::super::sample::{LaunchRecord, Reading, Series, Slot};
 use super::*;
+use crate::prereg::document::parse_document;
+use crate::prereg::sample::{LaunchRecord, Reading, Series, Slot};
 
 /// A base and a rung with a guard that can fail the read, and a last rule that takes the rest.
 const DOCUMENT: &str = r#"
@@ -124,5 +124,5 @@ fn a_rejected_launch_does_not_count() {
     let b = launch("B", &[("ms", 10.0), ("memory", 100.0)]);
     let standing = judge(&document, &[a, disturbed, b]);
     let round = standing.last_round().unwrap();
-    assert_eq!(round.number("ms", "B"), super::super::expr::Number::Known(10.0));
+    assert_eq!(round.number("ms", "B"), crate::prereg::expr::Number::Known(10.0));
 }

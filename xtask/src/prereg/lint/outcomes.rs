@@ -3,13 +3,13 @@
 //! A read is tried at each threshold that a rule compares it with, between them and beyond them; guards
 //! and oracles pass and fail; rungs run, crash and yield NaN. What never changes the result is reported.
 
-use super::super::document::Action;
-use super::super::expr::{Expr, Truth};
 use super::Linter;
-
-mod state;
+use crate::prereg::document::Action;
+use crate::prereg::expr::{Expr, Truth};
 
 use state::{MAX_STATES, Space, State};
+
+mod state;
 
 /// The name and the constant of a comparison of the two.
 pub(super) fn threshold(clause: &Expr) -> Option<(&str, f64)> {

@@ -1,5 +1,5 @@
-use super::super::document::parse_document;
 use super::*;
+use crate::prereg::document::parse_document;
 
 const SEED: &str = include_str!("../../../tests/prereg/seed.toml");
 
@@ -43,7 +43,7 @@ fn the_seed_has_one_finding_a_crash_of_its_base() {
 
 #[test]
 fn the_template_has_no_finding() {
-    assert_eq!(findings(&super::super::template::render_template("x")), Vec::<String>::new());
+    assert_eq!(findings(&crate::prereg::template::render_template("x")), Vec::<String>::new());
 }
 
 #[test]

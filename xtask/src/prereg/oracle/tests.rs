@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
-use super::super::document::parse_document;
-use super::super::sample::{Failure, Reading};
 use super::*;
-use crate::classify::Classification;
+use crate::cell::classify::Classification;
+use crate::prereg::document::parse_document;
+use crate::prereg::sample::{Failure, Reading};
 
 const SEED: &str = include_str!("../../../tests/prereg/seed.toml");
 

@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
-use super::super::document::parse_document;
-use super::super::judge::judge;
-use super::super::sample::{Failure, LaunchRecord};
 use super::*;
-use crate::classify::Classification;
+use crate::cell::classify::Classification;
+use crate::prereg::document::parse_document;
+use crate::prereg::judge::judge;
+use crate::prereg::sample::{Failure, LaunchRecord};
 
 /// Two rungs and the base again, three times each.
 const DOCUMENT: &str = r#"

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::super::chain::Version;
-use super::super::compose::{NULL, RungState};
-use super::super::document::{Document, Role};
-use super::super::expr::{Expr, Number};
-use super::super::judge::{Round, RuleResult, is_fraction, percent};
-use super::super::oracle::Verdict;
 use super::{ResultFile, Status, primary};
+use crate::prereg::chain::Version;
+use crate::prereg::compose::{NULL, RungState};
+use crate::prereg::document::{Document, Role};
+use crate::prereg::expr::{Expr, Number};
+use crate::prereg::judge::{Round, RuleResult, is_fraction, percent};
+use crate::prereg::oracle::Verdict;
 
 /// Renders the report.
 pub(crate) fn render_markdown(

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::signature::{NUMBERS, Place, Scope, check_known};
-use super::super::{Action, Document, OracleCheck, Role};
 use super::Problems;
+use crate::prereg::document::signature::{NUMBERS, Place, Scope, check_known};
+use crate::prereg::document::{Action, Document, OracleCheck, Role};
 use crate::prereg::expr::{Expr, Kind};
 
 impl Problems {

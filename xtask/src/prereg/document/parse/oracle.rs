@@ -1,8 +1,8 @@
 //! Oracles and their bounds.
 
-use super::super::raw::RawOracle;
-use super::super::signature::check_known;
-use super::super::{Bound, Difference, OracleCheck};
+use crate::prereg::document::raw::RawOracle;
+use crate::prereg::document::signature::check_known;
+use crate::prereg::document::{Bound, Difference, OracleCheck};
 use crate::prereg::expr::parse_number;
 
 /// What an oracle compares, out of the keys that its kind takes.

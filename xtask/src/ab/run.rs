@@ -1,0 +1,73 @@
+//! `cargo xtask ab`: two settings of one binary, one variable apart.
+//!
+//! Read the definition, build the engine, take the hashes; then block by block: check, launch, keep;
+//! then judge what was kept and write it. The rules are in `ab`, `verdict` and `gate`; this module and
+//! those below it are the order in which things happen.
+
+use std::path::Path;
+
+use crate::ab::analysis::{AbResult, analyse};
+use crate::ab::args::Args;
+use crate::ab::render::{
+    describe_attribution, render_gate_lines, render_legs_table, render_verdicts,
+};
+use crate::base::outcome::Outcome;
+use crate::sys::interrupt::Interrupt;
+use crate::sys::launch_lock::LaunchLock;
+use crate::sys::terminal;
+
+mod act;
+mod output;
+mod prepare;
+
+/// Runs or resumes a comparison.
+pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
+    let interrupt = Interrupt::install()?;
+    let _lock = LaunchLock::acquire(root, "ab")?;
+    let prepared = match prepare::prepare(root, args) {
+        Ok(prepared) => prepared,
+        // Ctrl-C reaches the compiler as well.
+        Err(_) if interrupt.is_set() => return Ok(Outcome::Interrupted),
+        Err(error) => return Err(error),
+    };
+    let mut comparison = act::Comparison::start(root, prepared, interrupt)?;
+    let ran = comparison.run();
+    // Whatever ended the runs: what they showed so far is on disk as a report.
+    let result = analyse(comparison.start_entry(), comparison.log())?;
+    let written =
+        output::write_result(root, comparison.folder(), comparison.start_entry(), &result);
+    ran?;
+    written?;
+    print(&result, args);
+    terminal::log(&format!("ab: wrote `{}`", comparison.shown_folder()));
+    Ok(if interrupt.is_set() {
+        Outcome::Interrupted
+    } else if result.violations.is_empty() {
+        Outcome::Done
+    } else {
+        Outcome::Violation
+    })
+}
+
+/// The table to stdout, what it means to stderr; or the whole result to stdout.
+fn print(result: &AbResult, args: &Args) {
+    if args.json {
+        terminal::data(&output::render_json(result));
+    } else {
+        terminal::data(render_legs_table(result).trim_end());
+    }
+    for leg in &result.legs {
+        if let Some(found) = &leg.attribution {
+            terminal::log(&format!("{}: {}", leg.leg.name, describe_attribution(found)));
+        }
+    }
+    for line in render_gate_lines(result) {
+        terminal::log(&line);
+    }
+    for note in &result.notes {
+        terminal::log(&format!("note: {note}"));
+    }
+    for line in render_verdicts(result) {
+        terminal::log(&line);
+    }
+}

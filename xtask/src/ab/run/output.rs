@@ -1,0 +1,101 @@
+//! The folder of a comparison: a new one, or that of an earlier run; and what is written at the end.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::ab::analysis::AbResult;
+use crate::ab::render::render_report;
+use crate::ab::samples::{AbStart, Log, parse_samples};
+use crate::base::diagnostic::HintExt as _;
+use crate::sys::{env, files};
+
+/// Where comparisons lie, below the workspace root.
+const FOLDER: &str = "benchmarks/ab";
+/// Every run, raw; the journal of the comparison.
+pub(super) const SAMPLES: &str = "samples.jsonl";
+const RESULT: &str = "result.json";
+const REPORT: &str = "report.md";
+
+/// Makes a folder of its own for a comparison: a number is appended where the name is taken.
+pub(super) fn create_folder(root: &Path, date: &str, slug: &str) -> anyhow::Result<PathBuf> {
+    let parent = root.join(FOLDER);
+    files::create_folder(&parent)?;
+    for number in 1_u32.. {
+        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+        let folder = parent.join(format!("{date}-{slug}{suffix}"));
+        if files::create_folder_new(&folder)? {
+            return Ok(folder);
+        }
+    }
+    unreachable!("some number is free")
+}
+
+/// The start and the runs of an earlier comparison.
+pub(super) fn read_earlier(folder: &Path) -> anyhow::Result<(AbStart, Log)> {
+    let path = folder.join(SAMPLES);
+    let text = files::read_text(&path).hint(
+        "--resume takes the folder of a comparison, for example benchmarks/ab/2026-01-31-name",
+    )?;
+    let log = parse_samples(&text);
+    let start = log.start.clone().with_context(|| {
+        format!("`{}` does not begin a comparison: it has no line `ab_start`", path.display())
+    })?;
+    Ok((start, log))
+}
+
+/// Writes `result.json` and `report.md`.
+pub(super) fn write_result(
+    root: &Path,
+    folder: &Path,
+    start: &AbStart,
+    result: &AbResult,
+) -> anyhow::Result<()> {
+    let scrub = env::read_scrub(root);
+    let json = scrub.text(&render_json(result));
+    let report = scrub.text(&render_report(result, &render_command(&start.args)));
+    files::replace_text(&folder.join(RESULT), &format!("{json}\n"))?;
+    files::replace_text(&folder.join(REPORT), &report)
+}
+
+/// `result.json`. Ends of intervals that are infinite are null.
+pub(super) fn render_json(result: &AbResult) -> String {
+    serde_json::to_string_pretty(result).expect("a result has string keys and no failing values")
+}
+
+/// The command that repeats a comparison, for a shell.
+fn render_command(args: &[String]) -> String {
+    let words = args.iter().map(|arg| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+        if !arg.is_empty() && arg.chars().all(is_plain) {
+            arg.clone()
+        } else {
+            format!("'{}'", arg.replace('\'', "'\\''"))
+        }
+    });
+    let words: Vec<String> = words.collect();
+    format!("cargo xtask {}", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_survives_a_shell() {
+        let args = ["ab", "--env", "A=0", "--gate", "decode_tok_s >= -1%", "--leg", "x:Y=it's"];
+        assert_eq!(
+            render_command(&args.map(str::to_owned)),
+            "cargo xtask ab --env A=0 --gate 'decode_tok_s >= -1%' --leg 'x:Y=it'\\''s'"
+        );
+    }
+
+    #[test]
+    fn a_taken_name_gets_a_number() {
+        let root = tempfile::tempdir().unwrap();
+        let name = |folder: PathBuf| folder.file_name().unwrap().to_string_lossy().into_owned();
+        let first = create_folder(root.path(), "2026-01-31", "a").unwrap();
+        let second = create_folder(root.path(), "2026-01-31", "a").unwrap();
+        assert_eq!((name(first), name(second)), ("2026-01-31-a".into(), "2026-01-31-a-2".into()));
+    }
+}

@@ -1,0 +1,287 @@
+//! Before the first run: the definition, the model, the programs, the hashes, the folder.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use super::output;
+use crate::ab::args::Args;
+use crate::ab::config::{AbPlan, Request, Role, parse_ab};
+use crate::ab::samples::{AbStart, Identity, Log, SCHEMA};
+use crate::base::diagnostic::HintExt as _;
+use crate::base::hash::sha256_hex;
+use crate::cell::journal::HostNote;
+use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store, render_command};
+use crate::model::reference::{ModelKind, ResolvedModel, is_weight_file};
+use crate::model::store::file as model_store;
+use crate::oom_record::{RECORD_PATH, file as record_file};
+use crate::sys::watched::Watched;
+use crate::sys::{clock, env, files, git, host, terminal};
+
+/// The definition that is used where none is named.
+const DEFAULT_CONFIG: &str = "bench-configs/ab/default.toml";
+
+/// Everything that is known before the first run.
+pub(super) struct Prepared {
+    pub(super) start: AbStart,
+    /// What an earlier, interrupted comparison left; empty for a new one.
+    pub(super) log: Log,
+    pub(super) folder: PathBuf,
+    pub(super) is_resumed: bool,
+    pub(super) model: ResolvedModel,
+    /// How base, null and test legs are run.
+    pub(super) runner: Runner,
+    /// How the baseline leg is run.
+    pub(super) baseline_runner: Option<Runner>,
+    /// What must not change from run to run.
+    pub(super) watched: Vec<Watched>,
+}
+
+/// Reads and checks everything, builds the engine, and makes the folder of a new comparison.
+pub(super) fn prepare(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
+    match &args.resume {
+        Some(folder) => prepare_resumed(root, folder, args),
+        None => prepare_new(root, args),
+    }
+}
+
+fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
+    let definition = read_definition(root, args.config.as_deref())?;
+    let plan = parse_ab(
+        definition.as_ref().map(|(path, text)| (path.as_str(), text.as_str())),
+        &request_of(args),
+    )?;
+    let mut found = find(root, &plan, args.baseline_bin.as_deref())?;
+    check_oom_record(root, &found.model, plan.prompt_tokens, args)?;
+    let facts = host::read_host_facts();
+    let git = git::read_git_state(root);
+    let date = clock::today();
+    if let Some((path, _)) = &definition {
+        let watched = Watched::begin("the definition", &root.join(path))?;
+        found.identity.config_sha256 = Some(watched.sha256().to_owned());
+        found.watched.push(watched);
+    }
+    let folder = output::create_folder(root, &date, &plan.slug())?;
+    let start = AbStart {
+        schema: SCHEMA,
+        time: clock::now_utc(),
+        date,
+        args: env::read_args(),
+        identity: found.identity.clone(),
+        host: HostNote::from(&facts),
+        hardware: facts.hardware(),
+        device_bytes: facts.device_memory_bytes(),
+        commit: git.commit,
+        dirty: git.dirty,
+        environment: env::read_relevant_vars(),
+        plan,
+    };
+    Ok(found.into_prepared(start, Log::default(), folder, false))
+}
+
+fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<Prepared> {
+    let folder = files::absolute(folder)?;
+    let (start, log) = output::read_earlier(&folder)?;
+    let has_baseline = start.plan.legs.iter().any(|leg| leg.role == Role::Baseline);
+    match (has_baseline, &args.baseline_bin) {
+        (true, None) => {
+            return Err(anyhow::anyhow!("the comparison has a leg with another binary"))
+                .hint("give --baseline-bin PATH again; its hash must be what it was");
+        }
+        (false, Some(_)) => bail!("the comparison has no leg with another binary"),
+        (true, Some(_)) | (false, None) => {}
+    }
+    for number in &log.unreadable_lines {
+        terminal::log(&format!("warning: line {number} of the samples is torn and left out"));
+    }
+    let mut found = find(root, &start.plan, args.baseline_bin.as_deref())?;
+    if let Some(path) = &start.plan.config {
+        let watched = Watched::begin("the definition", &root.join(path))?;
+        found.identity.config_sha256 = Some(watched.sha256().to_owned());
+        found.watched.push(watched);
+    }
+    let changes = start.identity.changes(&found.identity);
+    if !changes.is_empty() {
+        return Err(anyhow::anyhow!("not what it was: {}", changes.join("; ")))
+            .hint("runs before and after the change cannot be compared; start a new comparison");
+    }
+    Ok(found.into_prepared(start, log, folder, true))
+}
+
+/// What a plan's words stand for on this machine.
+struct Found {
+    model: ResolvedModel,
+    runner: Runner,
+    baseline_runner: Option<Runner>,
+    identity: Identity,
+    watched: Vec<Watched>,
+}
+
+impl Found {
+    fn into_prepared(
+        self,
+        start: AbStart,
+        log: Log,
+        folder: PathBuf,
+        is_resumed: bool,
+    ) -> Prepared {
+        let Found { model, runner, baseline_runner, watched, identity: _ } = self;
+        Prepared { start, log, folder, is_resumed, model, runner, baseline_runner, watched }
+    }
+}
+
+fn find(root: &Path, plan: &AbPlan, baseline_bin: Option<&Path>) -> anyhow::Result<Found> {
+    let model = find_model(root, &plan.model)?;
+    let (runner, _) = runner_store::read_runner(root, &plan.runner)?;
+    check_model(&runner, model.kind)
+        .map_err(anyhow::Error::msg)
+        .with_context(|| format!("model `{}`", model.name))?;
+    let runner = runner.with_extra_args(&plan.runner_args);
+    runner_store::build_runner(root, &runner)?;
+
+    let command = render_command(&runner, &vars_of(plan, &model, ""));
+    let program = runner_store::find_program(root, &runner, &command)?;
+    let mut watched = vec![Watched::begin("the program", &program)?];
+    let mut identity =
+        Identity { program_sha256: watched[0].sha256().to_owned(), ..Identity::default() };
+    let baseline_runner = match baseline_bin {
+        None => None,
+        Some(path) => {
+            let path = files::absolute(path)?;
+            let program = Watched::begin("the baseline program", &path)?;
+            if program.sha256() == identity.program_sha256 {
+                return Err(anyhow::anyhow!(
+                    "`{}` is byte for byte the program of the other legs",
+                    path.display()
+                ))
+                .hint("give the binary of another build; a null leg is there already");
+            }
+            identity.baseline_sha256 = Some(program.sha256().to_owned());
+            watched.push(program);
+            Some(runner.with_program(&path.to_string_lossy()))
+        }
+    };
+    let definition = runner_store::definition_path(root, &plan.runner);
+    watched.push(Watched::begin("the runner's definition", &definition)?);
+    identity.runner_sha256 =
+        watched.last().map(|watched| watched.sha256().to_owned()).unwrap_or_default();
+    let (model_files, model_sha256) = watch_model(root, &model)?;
+    identity.model_sha256 = model_sha256;
+    watched.extend(model_files);
+    Ok(Found { model, runner, baseline_runner, identity, watched })
+}
+
+/// What a runner's command line may speak of.
+pub(super) fn vars_of(plan: &AbPlan, model: &ResolvedModel, report: &str) -> CellVars {
+    CellVars {
+        model: model.name.clone(),
+        model_path: model.path.clone(),
+        prompt_tokens: plan.prompt_tokens,
+        max_tokens: plan.max_tokens,
+        warmup_tokens: plan.warmup_tokens,
+        threads: plan.threads,
+        report: report.to_owned(),
+        target_dir: env::read_target_dir(),
+    }
+}
+
+fn find_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {
+    let mut models = model_store::resolve_models(root, &[word.to_owned()])?;
+    if models.len() != 1 {
+        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        bail!("a comparison has one model, and `{word}` stands for {}", names.join(", "));
+    }
+    let model = models.remove(0);
+    if model.kind == ModelKind::Missing {
+        let why = model.note.clone().unwrap_or_else(|| "there is no such model".to_owned());
+        return Err(anyhow::anyhow!("model `{word}`: {why}"))
+            .hint("`cargo xtask model list` shows the models");
+    }
+    if let Some(note) = &model.note {
+        terminal::log(&format!("note: {note}"));
+    }
+    Ok(model)
+}
+
+/// The files that a model consists of, and one hash over them; none where the runner knows the model
+/// by a name of its own.
+fn watch_model(
+    root: &Path,
+    model: &ResolvedModel,
+) -> anyhow::Result<(Vec<Watched>, Option<String>)> {
+    let path = root.join(&model.path);
+    let paths: Vec<PathBuf> = match model.kind {
+        ModelKind::Synthetic | ModelKind::Gguf => vec![path],
+        ModelKind::Directory => files::list_files(&path)
+            .into_iter()
+            .filter(|path| {
+                path.file_name().is_some_and(|name| is_weight_file(&name.to_string_lossy()))
+            })
+            .collect(),
+        ModelKind::Missing => Vec::new(),
+    };
+    let watched = paths
+        .iter()
+        .map(|path| Watched::begin("the model", path))
+        .collect::<Result<Vec<_>, _>>()?;
+    let hash = match watched.as_slice() {
+        [] => None,
+        [one] => Some(one.sha256().to_owned()),
+        many => {
+            let hashes: Vec<&str> = many.iter().map(Watched::sha256).collect();
+            Some(sha256_hex(hashes.join("\n").as_bytes()))
+        }
+    };
+    Ok((watched, hash))
+}
+
+fn check_oom_record(
+    root: &Path,
+    model: &ResolvedModel,
+    len: u64,
+    args: &Args,
+) -> anyhow::Result<()> {
+    let record = record_file::read_record(&root.join(RECORD_PATH))?;
+    let Some((_, line)) = record.blocking(&model.name, len) else { return Ok(()) };
+    if record_file::is_ignored_by_variable() || args.ignore_oom_record {
+        terminal::log(&format!("note: the OOM record holds `{line}`; it is ignored as asked"));
+        return Ok(());
+    }
+    Err(anyhow::anyhow!(
+        "`{}` at {len} prompt tokens is known to run out of memory: the OOM record holds `{line}`",
+        model.name
+    ))
+    .hint("--ignore-oom-record compares all the same; `cargo xtask oom-record` looks after the record")
+}
+
+fn read_definition(root: &Path, named: Option<&Path>) -> anyhow::Result<Option<(String, String)>> {
+    let path = match named {
+        Some(path) => files::absolute(path)?,
+        None => root.join(DEFAULT_CONFIG),
+    };
+    if named.is_none() && !files::exists(&path) {
+        return Ok(None);
+    }
+    let text =
+        files::read_text(&path).hint("definitions of comparisons are in bench-configs/ab/")?;
+    let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+    Ok(Some((shown, text)))
+}
+
+fn request_of(args: &Args) -> Request {
+    Request {
+        env: args.env.clone(),
+        legs: args.leg.clone(),
+        has_baseline: args.baseline_bin.is_some(),
+        model: args.model.clone(),
+        prompt_tokens: args.prompt_tokens,
+        max_tokens: args.max_tokens,
+        pairs: args.pairs,
+        margin_pct: args.margin,
+        gates: args.gate.clone(),
+        seed: args.seed,
+        runner: args.runner.clone(),
+        runner_args: args.runner_args.clone(),
+        allow_different_output: args.allow_different_output,
+    }
+}

@@ -1,0 +1,12 @@
+//! Small values that every room uses: outcomes, diagnostics, definitions in TOML, flags, hashes.
+//!
+//! Nothing in it knows a feature, a file or a process.
+
+pub(crate) mod definition;
+pub(crate) mod diagnostic;
+pub(crate) mod flag;
+pub(crate) mod hash;
+pub(crate) mod outcome;
+pub(crate) mod repeated;
+pub(crate) mod scrub;
+pub(crate) mod shell;

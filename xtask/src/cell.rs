@@ -1,0 +1,18 @@
+//! One way to run a cell, for every command that measures.
+//!
+//! It owns the child and its output, the evidence and the classification, the result, runners, the
+//! guard before every launch, the watch for quiet, and the journal's lines about cells. What a
+//! command does with a classified cell is its own business.
+
+pub(crate) mod capture;
+pub(crate) mod child;
+pub(crate) mod classify;
+pub(crate) mod grid;
+pub(crate) mod guard;
+pub(crate) mod journal;
+pub(crate) mod oom_pattern;
+pub(crate) mod quiet;
+pub(crate) mod result;
+pub(crate) mod row;
+pub(crate) mod run;
+pub(crate) mod runner;

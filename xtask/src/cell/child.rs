@@ -1,0 +1,3 @@
+//! Measured children.
+
+pub(crate) mod run;

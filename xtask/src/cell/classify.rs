@@ -1,0 +1,295 @@
+//! How a cell ended: the classification of its row, and the evidence that decided.
+//!
+//! Pure: it takes what the process edge saw and returns values. The rule that matters most: only a
+//! cell that was launched and ran out of memory is a true OOM, because a true OOM keeps later cells
+//! from being launched. What is doubtful is therefore a `FAIL:`, which costs a row and nothing else.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cell::oom_pattern::PatternMatch;
+
+/// The exit code of `timeout(1)`: never a true OOM, whatever the output says.
+const EXIT_TIMEOUT: i32 = 124;
+/// What a shell reports for a child that SIGKILL ended.
+const EXIT_SIGKILL: i32 = 128 + libc::SIGKILL;
+
+/// The trailing token of a row that was not measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Classification {
+    /// Launched, and ran out of memory: the only one that feeds the backstop and the record.
+    Oom,
+    /// Not launched: a shorter or equal length of this model ran out of memory in this sweep.
+    OomBackstop,
+    /// Not launched: the OOM record holds a shorter or equal length of this model.
+    OomRecord,
+    /// Not launched: the weights alone exceed 85 % of memory.
+    OomEstimate,
+    /// Launched, and failed otherwise.
+    FailBench,
+    /// Launched, and ended for taking too long.
+    FailTimeout,
+    /// Launched and exited with success, but without a result that can be read.
+    FailNoOutput,
+    /// Not launched: there is no such model.
+    FailMissingModel,
+    /// Launched, and the host was lost before it ended.
+    FailHostLost,
+}
+
+impl Classification {
+    /// All of them, in the order in which summaries show them.
+    pub(crate) const ALL: [Classification; 9] = [
+        Classification::Oom,
+        Classification::OomBackstop,
+        Classification::OomRecord,
+        Classification::OomEstimate,
+        Classification::FailBench,
+        Classification::FailTimeout,
+        Classification::FailNoOutput,
+        Classification::FailMissingModel,
+        Classification::FailHostLost,
+    ];
+
+    /// The token as rows have it.
+    pub(crate) fn token(self) -> &'static str {
+        match self {
+            Classification::Oom => "SKIP:oom",
+            Classification::OomBackstop => "SKIP:oom_backstop",
+            Classification::OomRecord => "SKIP:oom_record",
+            Classification::OomEstimate => "SKIP:oom_estimate",
+            Classification::FailBench => "FAIL:bench",
+            Classification::FailTimeout => "FAIL:timeout",
+            Classification::FailNoOutput => "FAIL:no_output",
+            Classification::FailMissingModel => "FAIL:missing_model",
+            Classification::FailHostLost => "FAIL:host_lost",
+        }
+    }
+
+    /// Whether it is a failure rather than a skip.
+    pub(crate) fn is_failure(self) -> bool {
+        self.token().starts_with("FAIL:")
+    }
+
+    /// Whether it says that memory ran out in a cell that was launched: the one class that keeps
+    /// other cells from being launched.
+    pub(crate) fn is_true_oom(self) -> bool {
+        self == Classification::Oom
+    }
+}
+
+impl fmt::Display for Classification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.token())
+    }
+}
+
+impl FromStr for Classification {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Classification, String> {
+        Classification::ALL.into_iter().find(|class| class.token() == text).ok_or_else(|| {
+            let known: Vec<_> = Classification::ALL.iter().map(|class| class.token()).collect();
+            format!("no class `{text}`; the classes are {}", known.join(", "))
+        })
+    }
+}
+
+impl Serialize for Classification {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.token())
+    }
+}
+
+impl<'de> Deserialize<'de> for Classification {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Classification, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// How a process ended, as the system tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExitKind {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// Why the harness ended a process itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StopReason {
+    /// Its time was up.
+    Timeout,
+    /// The whole run was interrupted.
+    Interrupt,
+}
+
+/// What is known of a process that ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ending {
+    /// Exit code or signal.
+    pub(crate) exit: ExitKind,
+    /// Set where the harness ended it.
+    pub(crate) stopped: Option<StopReason>,
+    /// The first allocator failure in its output.
+    pub(crate) pattern: Option<PatternMatch>,
+    /// Whether its result could be read and holds numbers.
+    pub(crate) result: ResultState,
+}
+
+/// Whether a result with numbers was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResultState {
+    /// There are numbers.
+    Numbers,
+    /// There are none, or the result cannot be read.
+    Missing,
+}
+
+/// What decided a classification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DecidedBy {
+    /// Success, and a result with numbers.
+    Result,
+    /// Success, and no result with numbers.
+    NoResult,
+    /// The harness's own deadline, or exit code 124.
+    Timeout,
+    /// SIGKILL that the harness did not send, or exit code 137.
+    Sigkill,
+    /// A failure whose output names an allocator's failure.
+    Pattern,
+    /// A failure whose output names none.
+    Failure,
+}
+
+/// The verdict on a process that ended: `None` is a measured cell.
+pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
+    use Classification as Class;
+    let failed = || match ending.pattern {
+        Some(_) => (Some(Class::Oom), DecidedBy::Pattern),
+        None => (Some(Class::FailBench), DecidedBy::Failure),
+    };
+    if ending.stopped == Some(StopReason::Timeout) {
+        return (Some(Class::FailTimeout), DecidedBy::Timeout);
+    }
+    match ending.exit {
+        ExitKind::Code(EXIT_TIMEOUT) => (Some(Class::FailTimeout), DecidedBy::Timeout),
+        // A SIGKILL of ours that was no timeout was an interruption: it says nothing about memory.
+        ExitKind::Signal(_) if ending.stopped.is_some() => {
+            (Some(Class::FailBench), DecidedBy::Failure)
+        }
+        ExitKind::Signal(libc::SIGKILL) | ExitKind::Code(EXIT_SIGKILL) => {
+            (Some(Class::Oom), DecidedBy::Sigkill)
+        }
+        ExitKind::Code(0) => match ending.result {
+            ResultState::Numbers => (None, DecidedBy::Result),
+            ResultState::Missing => (Some(Class::FailNoOutput), DecidedBy::NoResult),
+        },
+        ExitKind::Code(_) | ExitKind::Signal(_) => failed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ending(exit: ExitKind, pattern: bool) -> Ending {
+        Ending {
+            exit,
+            stopped: None,
+            pattern: pattern.then(|| PatternMatch {
+                pattern: "out of memory",
+                line: "CUDA error: out of memory".to_owned(),
+            }),
+            result: ResultState::Missing,
+        }
+    }
+
+    #[test]
+    fn the_table() {
+        use Classification as Class;
+        use ExitKind::{Code, Signal};
+        // exit, allocator text in the output, expected class
+        let table = [
+            (Code(124), false, Class::FailTimeout),
+            (Code(124), true, Class::FailTimeout),
+            (Code(137), false, Class::Oom),
+            (Code(137), true, Class::Oom),
+            (Signal(libc::SIGKILL), false, Class::Oom),
+            (Signal(libc::SIGKILL), true, Class::Oom),
+            (Code(134), false, Class::FailBench),
+            (Code(134), true, Class::Oom),
+            (Signal(libc::SIGABRT), false, Class::FailBench),
+            (Signal(libc::SIGABRT), true, Class::Oom),
+            (Code(1), false, Class::FailBench),
+            (Code(1), true, Class::Oom),
+            (Code(101), false, Class::FailBench),
+            (Code(101), true, Class::Oom),
+            (Code(2), true, Class::Oom),
+            (Signal(libc::SIGSEGV), false, Class::FailBench),
+            (Signal(libc::SIGSEGV), true, Class::Oom),
+            (Signal(libc::SIGTERM), false, Class::FailBench),
+            (Code(0), false, Class::FailNoOutput),
+            // Success is no failure: what it printed on the way does not make it one.
+            (Code(0), true, Class::FailNoOutput),
+        ];
+        for (exit, pattern, expected) in table {
+            let (class, _) = classify(&ending(exit, pattern));
+            assert_eq!(class, Some(expected), "{exit:?}, pattern: {pattern}");
+        }
+    }
+
+    #[test]
+    fn success_with_numbers_is_measured_even_if_it_mentions_memory() {
+        let ending = Ending { result: ResultState::Numbers, ..ending(ExitKind::Code(0), true) };
+        assert_eq!(classify(&ending), (None, DecidedBy::Result));
+    }
+
+    #[test]
+    fn numbers_do_not_save_a_failure() {
+        let ending = Ending { result: ResultState::Numbers, ..ending(ExitKind::Code(1), false) };
+        assert_eq!(classify(&ending).0, Some(Classification::FailBench));
+    }
+
+    #[test]
+    fn our_own_kill_is_never_out_of_memory() {
+        for exit in [
+            ExitKind::Signal(libc::SIGKILL),
+            ExitKind::Signal(libc::SIGTERM),
+            ExitKind::Code(137),
+            ExitKind::Code(0),
+            ExitKind::Code(1),
+        ] {
+            let timeout = Ending { stopped: Some(StopReason::Timeout), ..ending(exit, true) };
+            assert_eq!(classify(&timeout).0, Some(Classification::FailTimeout), "{exit:?}");
+        }
+        let interrupt = Ending {
+            stopped: Some(StopReason::Interrupt),
+            ..ending(ExitKind::Signal(libc::SIGKILL), true)
+        };
+        assert_eq!(classify(&interrupt).0, Some(Classification::FailBench));
+    }
+
+    #[test]
+    fn only_the_launched_oom_is_a_true_one() {
+        let true_ones: Vec<_> =
+            Classification::ALL.into_iter().filter(|class| class.is_true_oom()).collect();
+        assert_eq!(true_ones, [Classification::Oom]);
+    }
+
+    #[test]
+    fn tokens_are_read_back() {
+        for class in Classification::ALL {
+            assert_eq!(class.token().parse(), Ok(class));
+        }
+        assert!("SKIP:oom_else".parse::<Classification>().unwrap_err().contains("SKIP:oom_record"));
+    }
+}

@@ -1,0 +1,237 @@
+//! The plan of a sweep: its cells in order, and which of them are faked.
+//!
+//! Pure. Model-major, length-minor: all lengths of a model before the next model, so that a true OOM
+//! is known before a longer cell of that model comes up.
+
+use anyhow::bail;
+
+use crate::base::diagnostic::HintExt as _;
+use crate::base::repeated::find_repeated;
+use crate::cell::classify::Classification;
+use crate::model::reference::ResolvedModel;
+
+/// Models × prompt lengths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grid {
+    models: Vec<ResolvedModel>,
+    lengths: Vec<u64>,
+}
+
+/// One measurement: a model at a prompt length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cell<'grid> {
+    /// The model.
+    pub(crate) model: &'grid ResolvedModel,
+    /// Prompt length in tokens.
+    pub(crate) len: u64,
+}
+
+/// A cell that is not launched but yields a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FakeCell {
+    /// The model's name.
+    pub(crate) model: String,
+    /// Prompt length in tokens.
+    pub(crate) len: u64,
+    /// What it yields.
+    pub(crate) class: Classification,
+}
+
+/// Makes a grid.
+///
+/// # Errors
+///
+/// When two models have one name: rows, backstop and record know a model by its name alone.
+pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow::Result<Grid> {
+    let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+    let repeated = find_repeated(&names);
+    if !repeated.is_empty() {
+        let list: Vec<String> = repeated
+            .iter()
+            .map(|name| {
+                let same = models.iter().filter(|model| model.name == *name);
+                let paths: Vec<String> = same.map(|model| format!("`{}`", model.path)).collect();
+                format!("`{name}` ({})", paths.join(", "))
+            })
+            .collect();
+        return Err(anyhow::anyhow!("these models are there more than once: {}", list.join("; ")))
+            .hint("name each model once; a glob may stand for one that is named as well");
+    }
+    Ok(Grid { models, lengths })
+}
+
+impl Grid {
+    /// The models, in order.
+    pub(crate) fn models(&self) -> &[ResolvedModel] {
+        &self.models
+    }
+
+    /// The prompt lengths, in order.
+    pub(crate) fn lengths(&self) -> &[u64] {
+        &self.lengths
+    }
+
+    /// The cells, in the order in which they are measured.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        self.models
+            .iter()
+            .flat_map(|model| self.lengths.iter().map(move |&len| Cell { model, len }))
+    }
+
+    /// How many cells there are.
+    pub(crate) fn cell_count(&self) -> usize {
+        self.models.len() * self.lengths.len()
+    }
+
+    fn has_cell(&self, model: &str, len: u64) -> bool {
+        self.lengths.contains(&len) && self.models.iter().any(|known| known.name == model)
+    }
+}
+
+/// Reads `model:len[,model:len…]`, all of them out of memory. A name may hold commas and colons: an
+/// entry ends where the text so far names a cell of the grid.
+///
+/// # Errors
+///
+/// When an entry names no cell of the grid: a fake that does nothing would prove nothing.
+pub(crate) fn parse_fake_ooms(text: &str, grid: &Grid) -> anyhow::Result<Vec<FakeCell>> {
+    let mut fakes = Vec::new();
+    let mut pending: Option<String> = None;
+    for piece in text.split(',') {
+        let entry = match pending.take() {
+            Some(start) => format!("{start},{piece}"),
+            None => piece.to_owned(),
+        };
+        match parse_cell_name(entry.trim()) {
+            Some((model, len)) if grid.has_cell(model, len) => {
+                let (model, class) = (model.to_owned(), Classification::Oom);
+                fakes.push(FakeCell { model, len, class });
+            }
+            _ => pending = Some(entry),
+        }
+    }
+    if let Some(entry) = pending.filter(|entry| !entry.trim().is_empty()) {
+        return bail_no_cell(entry.trim(), "MODEL:LEN", grid);
+    }
+    Ok(fakes)
+}
+
+/// Reads `MODEL:LEN:CLASS`, where the class is a token such as `FAIL:bench`.
+pub(crate) fn parse_fake_cell(text: &str, grid: &Grid) -> anyhow::Result<FakeCell> {
+    let with_class = Classification::ALL
+        .into_iter()
+        .find_map(|class| Some((text.strip_suffix(class.token())?.strip_suffix(':')?, class)));
+    let Some((cell, class)) = with_class else {
+        let known: Vec<_> = Classification::ALL.iter().map(|class| class.token()).collect();
+        bail!("`{text}` does not end in a class; the classes are {}", known.join(", "));
+    };
+    match parse_cell_name(cell) {
+        Some((model, len)) if grid.has_cell(model, len) => {
+            Ok(FakeCell { model: model.to_owned(), len, class })
+        }
+        _ => bail_no_cell(cell, "MODEL:LEN:CLASS", grid),
+    }
+}
+
+/// Splits `model:len` at the last colon.
+fn parse_cell_name(text: &str) -> Option<(&str, u64)> {
+    let (model, len) = text.rsplit_once(':')?;
+    Some((model, len.trim().parse().ok()?))
+}
+
+fn bail_no_cell<T>(text: &str, form: &str, grid: &Grid) -> anyhow::Result<T> {
+    let models: Vec<&str> = grid.models.iter().map(|model| model.name.as_str()).collect();
+    let lengths: Vec<String> = grid.lengths.iter().map(u64::to_string).collect();
+    Err(anyhow::anyhow!("fake `{text}` names no cell of the grid")).hint(format!(
+        "the form is {form}; the models are {}, the lengths {}",
+        models.join(", "),
+        lengths.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::reference::ModelKind;
+
+    pub(crate) fn model(name: &str) -> ResolvedModel {
+        ResolvedModel {
+            name: name.to_owned(),
+            path: format!("models/{name}"),
+            tracked_path: format!("models/{name}"),
+            kind: ModelKind::Gguf,
+            weight_bytes: None,
+            note: None,
+        }
+    }
+
+    fn grid(names: &[&str], lengths: &[u64]) -> Grid {
+        plan_grid(names.iter().map(|name| model(name)).collect(), lengths.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn all_lengths_of_a_model_come_before_the_next_model() {
+        let grid = grid(&["b", "a"], &[512, 128]);
+        let cells: Vec<_> = grid.cells().map(|cell| (cell.model.name.as_str(), cell.len)).collect();
+        assert_eq!(cells, [("b", 512), ("b", 128), ("a", 512), ("a", 128)]);
+        assert_eq!(grid.cell_count(), 4);
+    }
+
+    #[test]
+    fn a_model_that_is_there_twice_is_named() {
+        let models = ["a", "b", "a"].map(model).to_vec();
+        let error = plan_grid(models, vec![1]).unwrap_err().to_string();
+        assert_eq!(error, "these models are there more than once: `a` (`models/a`, `models/a`)");
+    }
+
+    #[test]
+    fn fakes_are_split_at_the_last_colon_and_at_commas_between_cells() {
+        let grid = grid(&["a:1", "b,c", "d"], &[512, 8]);
+        let fakes = parse_fake_ooms("a:1:512,b,c:8, d:8", &grid).unwrap();
+        let cells: Vec<_> = fakes.iter().map(|fake| (fake.model.as_str(), fake.len)).collect();
+        assert_eq!(cells, [("a:1", 512), ("b,c", 8), ("d", 8)]);
+        assert!(parse_fake_ooms("", &grid).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_fake_that_names_no_cell_is_an_error() {
+        let grid = grid(&["llama", "llama-8b"], &[512]);
+        for text in ["llama:513", "lama:512", "llama", "llama:512,x", "llama:512:8", ":512"] {
+            let error = parse_fake_ooms(text, &grid).unwrap_err();
+            assert!(format!("{error:#}").contains("names no cell of the grid"), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_class_can_be_faked() {
+        let grid = grid(&["a:b"], &[512]);
+        for class in Classification::ALL {
+            let fake = parse_fake_cell(&format!("a:b:512:{class}"), &grid).unwrap();
+            assert_eq!(fake, FakeCell { model: "a:b".to_owned(), len: 512, class });
+        }
+        assert!(parse_fake_cell("a:b:512:oom", &grid).is_err());
+        assert!(parse_fake_cell("a:512:SKIP:oom", &grid).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_cell_can_be_faked_by_its_name(
+            names in prop::collection::hash_set("[a-z:,\" ]{1,6}[a-z]", 1..5),
+            lengths in prop::collection::hash_set(1u64..99_999, 1..4),
+            pick in any::<prop::sample::Index>(),
+        ) {
+            let names: Vec<String> = names.into_iter().map(|name| name.trim().to_owned()).collect();
+            prop_assume!(find_repeated(&names).is_empty());
+            let models: Vec<ResolvedModel> = names.iter().map(|name| model(name)).collect();
+            let grid = plan_grid(models, lengths.into_iter().collect()).unwrap();
+            let cells: Vec<_> = grid.cells().collect();
+            prop_assert_eq!(cells.len(), grid.cell_count());
+            let cell = pick.get(&cells);
+            let fakes = parse_fake_ooms(&format!("{}:{}", cell.model.name, cell.len), &grid).unwrap();
+            prop_assert_eq!(fakes.len(), 1);
+            prop_assert_eq!((&fakes[0].model, fakes[0].len), (&cell.model.name, cell.len));
+        }
+    }
+}

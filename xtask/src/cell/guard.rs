@@ -1,0 +1,235 @@
+//! Whether a cell may be launched: the backstop, the OOM record, fakes, and the weight-size check.
+//!
+//! Pure. The two layers that keep a machine from being wedged are empirical: they react to what ran
+//! out of memory before, they never predict. The weight-size check is the only estimate; it does
+//! not depend on the length and feeds nothing.
+
+use std::collections::HashMap;
+
+use crate::cell::classify::Classification;
+use crate::cell::grid::{Cell, FakeCell};
+use crate::model::reference::ModelKind;
+use crate::oom_record::OomRecord;
+
+/// The share of memory that weights may take.
+const WEIGHT_SHARE: f64 = 0.85;
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// What becomes of a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It is launched.
+    Launch,
+    /// It is not launched but yields this class as if it had been.
+    Fake(Classification),
+    /// It is not launched.
+    Refuse {
+        /// The class of its row.
+        class: Classification,
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// What is known before a cell comes up.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// The OOM record; empty where it is to be ignored.
+    record: OomRecord,
+    /// Cells that are faked.
+    fakes: Vec<FakeCell>,
+    /// Memory that weights must fit into.
+    memory_bytes: Option<u64>,
+    /// What weight bytes are multiplied with.
+    overhead_factor: f64,
+    /// The least length at which each model ran out of memory in this sweep.
+    oom_lengths: HashMap<String, u64>,
+}
+
+impl Gate {
+    /// A gate before any cell of this sweep has run.
+    pub(crate) fn new(
+        record: OomRecord,
+        fakes: Vec<FakeCell>,
+        memory_bytes: Option<u64>,
+        overhead_factor: f64,
+    ) -> Gate {
+        Gate { record, fakes, memory_bytes, overhead_factor, oom_lengths: HashMap::new() }
+    }
+
+    /// Notes a true OOM of this sweep. Only true ones may be noted.
+    pub(crate) fn note_true_oom(&mut self, model: &str, len: u64) {
+        let least = self.oom_lengths.entry(model.to_owned()).or_insert(len);
+        *least = len.min(*least);
+    }
+
+    /// What becomes of this cell, by what is known now.
+    pub(crate) fn admit(&self, cell: Cell<'_>) -> Admission {
+        let Cell { model, len } = cell;
+        let refuse = |class, reason| Admission::Refuse { class, reason };
+        if model.kind == ModelKind::Missing {
+            let reason = model.note.clone().unwrap_or_else(|| "there is no such model".to_owned());
+            return refuse(Classification::FailMissingModel, reason);
+        }
+        if let Some(&least) = self.oom_lengths.get(&model.name)
+            && len >= least
+        {
+            let reason =
+                format!("`{}` ran out of memory at {least} tokens in this sweep", model.name);
+            return refuse(Classification::OomBackstop, reason);
+        }
+        if let Some((_, line)) = self.record.blocking(&model.name, len) {
+            let reason = format!("the OOM record holds `{line}`");
+            return refuse(Classification::OomRecord, reason);
+        }
+        let fake = self.fakes.iter().find(|fake| fake.model == model.name && fake.len == len);
+        if let Some(fake) = fake {
+            return Admission::Fake(fake.class);
+        }
+        match check_weights(model.weight_bytes, self.overhead_factor, self.memory_bytes) {
+            Some(reason) => refuse(Classification::OomEstimate, reason),
+            None => Admission::Launch,
+        }
+    }
+}
+
+/// Why the weights alone are too large; `None` where they fit or where sizes are not known.
+fn check_weights(
+    weight_bytes: Option<u64>,
+    overhead_factor: f64,
+    memory_bytes: Option<u64>,
+) -> Option<String> {
+    let (weights, memory) = (weight_bytes? as f64, memory_bytes? as f64);
+    let needed = weights * overhead_factor;
+    let limit = memory * WEIGHT_SHARE;
+    (needed > limit).then(|| {
+        format!(
+            "weights of {:.2} GiB × {overhead_factor} exceed {:.2} GiB, 85 % of memory",
+            weights / GIB,
+            limit / GIB
+        )
+    })
+}
+
+/// Reads `BENCH_MEM_OVERHEAD_FACTOR`: the factor, and a warning where the value is none.
+pub(crate) fn parse_overhead_factor(raw: Option<&str>) -> (f64, Option<String>) {
+    let Some(text) = raw.map(str::trim).filter(|text| !text.is_empty()) else {
+        return (1.0, None);
+    };
+    match text.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor >= 0.0 => (factor, None),
+        _ => (
+            1.0,
+            Some(format!("BENCH_MEM_OVERHEAD_FACTOR: `{text}` is no factor, 1.0 is used instead")),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::reference::ResolvedModel;
+    use crate::oom_record::parse_record;
+
+    fn model(name: &str) -> ResolvedModel {
+        ResolvedModel {
+            name: name.to_owned(),
+            path: format!("models/{name}"),
+            tracked_path: format!("models/{name}"),
+            kind: ModelKind::Gguf,
+            weight_bytes: Some(1 << 30),
+            note: None,
+        }
+    }
+
+    fn gate() -> Gate {
+        Gate::new(OomRecord::default(), Vec::new(), Some(8 << 30), 1.0)
+    }
+
+    fn class(gate: &Gate, name: &str, len: u64) -> Option<Classification> {
+        match gate.admit(Cell { model: &model(name), len }) {
+            Admission::Launch => None,
+            Admission::Fake(class) | Admission::Refuse { class, .. } => Some(class),
+        }
+    }
+
+    #[test]
+    fn the_backstop_is_the_least_length_whatever_the_order() {
+        for order in [[512, 2048], [2048, 512]] {
+            let mut gate = gate();
+            for len in order {
+                gate.note_true_oom("a", len);
+            }
+            assert_eq!(class(&gate, "a", 511), None);
+            assert_eq!(class(&gate, "a", 512), Some(Classification::OomBackstop));
+            assert_eq!(class(&gate, "a", 32768), Some(Classification::OomBackstop));
+            assert_eq!(class(&gate, "b", 32768), None);
+        }
+    }
+
+    #[test]
+    fn the_record_blocks_exactly_its_model_from_its_length_on() {
+        let mut gate = gate();
+        gate.record = parse_record("llama,512,2026-07-03,abc,,x.csv\n");
+        assert_eq!(class(&gate, "llama", 511), None);
+        assert_eq!(class(&gate, "llama", 512), Some(Classification::OomRecord));
+        assert_eq!(class(&gate, "llama", 513), Some(Classification::OomRecord));
+        for other in ["llama-8b", "llam", "Llama"] {
+            assert_eq!(class(&gate, other, 513), None, "{other}");
+        }
+        let Admission::Refuse { reason, .. } =
+            gate.admit(Cell { model: &model("llama"), len: 600 })
+        else {
+            panic!("not refused")
+        };
+        assert_eq!(reason, "the OOM record holds `llama,512,2026-07-03,abc,,x.csv`");
+    }
+
+    #[test]
+    fn the_backstop_comes_first_and_a_fake_before_the_estimate() {
+        let mut gate = gate();
+        gate.overhead_factor = 1e6;
+        assert_eq!(class(&gate, "a", 512), Some(Classification::OomEstimate));
+        let (model, class_) = ("a".to_owned(), Classification::FailBench);
+        gate.fakes.push(FakeCell { model, len: 512, class: class_ });
+        assert_eq!(class(&gate, "a", 512), Some(Classification::FailBench));
+        gate.record = parse_record("a,1,d,c,,x\n");
+        assert_eq!(class(&gate, "a", 512), Some(Classification::OomRecord));
+        gate.note_true_oom("a", 1);
+        assert_eq!(class(&gate, "a", 512), Some(Classification::OomBackstop));
+    }
+
+    #[test]
+    fn a_missing_model_is_that_before_all_else() {
+        let mut gate = gate();
+        gate.note_true_oom("a", 1);
+        let missing = ResolvedModel { kind: ModelKind::Missing, ..model("a") };
+        let admission = gate.admit(Cell { model: &missing, len: 512 });
+        assert!(matches!(
+            admission,
+            Admission::Refuse { class: Classification::FailMissingModel, .. }
+        ));
+    }
+
+    #[test]
+    fn weights_are_held_against_85_percent_of_memory() {
+        let limit = 850;
+        assert_eq!(check_weights(Some(limit), 1.0, Some(1000)), None);
+        assert!(check_weights(Some(limit + 1), 1.0, Some(1000)).is_some());
+        assert!(check_weights(Some(500), 2.0, Some(1000)).is_some());
+        assert_eq!(check_weights(None, 1.0, Some(1)), None);
+        assert_eq!(check_weights(Some(1), 1.0, None), None);
+    }
+
+    #[test]
+    fn a_factor_that_is_none_is_reported_and_one() {
+        assert_eq!(parse_overhead_factor(None), (1.0, None));
+        assert_eq!(parse_overhead_factor(Some(" ")), (1.0, None));
+        assert_eq!(parse_overhead_factor(Some(" 1.5 ")), (1.5, None));
+        for text in ["x", "nan", "inf", "-1", "1,5"] {
+            let (factor, warning) = parse_overhead_factor(Some(text));
+            assert_eq!(factor, 1.0);
+            assert!(warning.unwrap().contains(text));
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The journal of a sweep: its entries, and what they say about where the sweep stands.
+//!
+//! Pure: it defines the lines of `<csv>.journal.jsonl`, reads them back, and replays them. The row
+//! of a cell is in its `cell_end`, and that is on disk before the CSV has it; so a CSV can always be
+//! completed from its journal.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cell::classify::{Classification, DecidedBy, StopReason};
+use crate::sys::hardware::{GpuFacts, HostFacts};
+
+use request::{Device, Request};
+
+pub(crate) mod request;
+
+/// The `schema` number that this version writes.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Entry {
+    /// A sweep starts, or goes on.
+    SweepStart(Box<SweepStart>),
+    /// A cell is about to be launched.
+    CellLaunch(CellLaunch),
+    /// A cell is done, launched or not.
+    CellEnd(Box<CellEnd>),
+    /// The sweep ends in order.
+    SweepEnd(SweepEnd),
+}
+
+/// What is measured, where and from what.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SweepStart {
+    /// When, in UTC.
+    pub(crate) time: String,
+    /// The version of this format.
+    pub(crate) schema: u32,
+    /// Whether it goes on with an earlier start.
+    pub(crate) resumed: bool,
+    /// The arguments, as given.
+    pub(crate) args: Vec<String>,
+    /// What they asked for.
+    pub(crate) request: Request,
+    /// What is in force: a resumed sweep must have the same.
+    pub(crate) settings: Settings,
+    /// SHA-256 of the settings.
+    pub(crate) settings_sha256: String,
+    /// SHA-256 of the definition's file.
+    pub(crate) config_sha256: String,
+    /// Whether the OOM record keeps cells from being launched.
+    pub(crate) record_in_force: bool,
+    /// The machine.
+    pub(crate) host: HostNote,
+    /// The commit of the checkout.
+    pub(crate) commit: String,
+    /// Whether tracked files differ from it.
+    pub(crate) dirty: Option<bool>,
+    /// The engine's version, where the runner tells.
+    pub(crate) engine_version: Option<String>,
+    /// Set variables that can change what is measured.
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+/// The settings that a resumed sweep must share with its start.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Settings {
+    /// The definition's path.
+    pub(crate) config: String,
+    /// The runner's name.
+    pub(crate) runner: String,
+    /// SHA-256 of the runner's definition.
+    pub(crate) runner_sha256: String,
+    /// SHA-256 of the program that measures.
+    pub(crate) program_sha256: Option<String>,
+    /// The `hardware` column.
+    pub(crate) hardware: String,
+    /// What computes, as the definition has it.
+    pub(crate) device: Device,
+    /// Prompt lengths, in order.
+    pub(crate) lengths: Vec<u64>,
+    /// Tokens to generate at most.
+    pub(crate) max_tokens: u64,
+    /// Tokens of the discarded pass.
+    pub(crate) warmup_tokens: u64,
+    /// Compute threads that were asked for.
+    pub(crate) threads: Option<u64>,
+    /// When a cell is ended.
+    pub(crate) timeout_s: f64,
+    /// Pause after each launched cell.
+    pub(crate) cooldown_s: f64,
+    /// Pause after a cell that was hard on the machine.
+    pub(crate) big_cooldown_s: f64,
+    /// Limit on the address space of each cell.
+    pub(crate) cell_memory_limit_mb: Option<u64>,
+    /// Cells that are faked, as `MODEL:LEN:CLASS`.
+    pub(crate) fake_cells: Vec<String>,
+    /// The models, in order.
+    pub(crate) models: Vec<ModelNote>,
+}
+
+/// One model of the settings.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ModelNote {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where it lies.
+    pub(crate) path: String,
+    /// Bytes of its weight files.
+    pub(crate) weight_bytes: Option<u64>,
+}
+
+/// The machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct HostNote {
+    /// Operating system.
+    pub(crate) os: String,
+    /// Release of its kernel.
+    pub(crate) kernel: Option<String>,
+    /// The processor's name.
+    pub(crate) cpu: Option<String>,
+    /// Processors that could be used.
+    pub(crate) cores: Option<u64>,
+    /// Memory of the machine.
+    pub(crate) memory_bytes: Option<u64>,
+    /// The GPU with its driver.
+    pub(crate) gpu: Option<GpuFacts>,
+}
+
+impl From<&HostFacts> for HostNote {
+    fn from(facts: &HostFacts) -> HostNote {
+        HostNote {
+            os: facts.os.clone(),
+            kernel: facts.kernel.clone(),
+            cpu: facts.cpu.clone(),
+            cores: facts.cores,
+            memory_bytes: facts.memory_bytes,
+            gpu: facts.gpu.clone(),
+        }
+    }
+}
+
+/// A launch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CellLaunch {
+    /// When, in UTC.
+    pub(crate) time: String,
+    /// The model's name.
+    pub(crate) model: String,
+    /// Prompt length in tokens.
+    pub(crate) prompt_target_len: u64,
+    /// Program and arguments.
+    pub(crate) command: Vec<String>,
+    /// Variables that were added to the environment.
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+/// The end of a cell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CellEnd {
+    /// When, in UTC.
+    pub(crate) time: String,
+    /// The model's name.
+    pub(crate) model: String,
+    /// Prompt length in tokens.
+    pub(crate) prompt_target_len: u64,
+    /// Why there are no numbers; null where the cell was measured or interrupted.
+    pub(crate) classification: Option<Classification>,
+    /// The row of the CSV, line end included; null where the cell was interrupted.
+    pub(crate) row: Option<String>,
+    /// Whether it was launched.
+    pub(crate) launched: bool,
+    /// Why it was not launched, in words.
+    pub(crate) reason: Option<String>,
+    /// What decided the classification.
+    pub(crate) evidence: Option<Evidence>,
+    /// The numbers of the process.
+    pub(crate) process: Option<ProcessNote>,
+    /// The cell report, whole.
+    pub(crate) report: Option<serde_json::Value>,
+}
+
+/// What decided the classification of a launched cell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Evidence {
+    /// The rule that applied.
+    pub(crate) decided_by: Option<DecidedBy>,
+    /// The allocator's failure that was found in the output, decisive or not.
+    pub(crate) pattern: Option<String>,
+    /// The line that it was found in.
+    pub(crate) line: Option<String>,
+    /// Why there is no result.
+    pub(crate) result_problem: Option<String>,
+    /// Processes that the kernel killed for memory in this cgroup meanwhile.
+    pub(crate) cgroup_oom_kills: Option<u64>,
+    /// The least memory that the system had available meanwhile.
+    pub(crate) available_low_bytes: Option<u64>,
+    /// The last lines of stderr, where the cell failed.
+    pub(crate) stderr_tail: Vec<String>,
+}
+
+/// The numbers of a process that ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ProcessNote {
+    /// Its exit code.
+    pub(crate) exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<i32>,
+    /// Why the harness ended it; null where it did not.
+    pub(crate) stopped: Option<StopReason>,
+    /// From before the start to the end.
+    pub(crate) wall_ms: f64,
+    /// Processor time.
+    pub(crate) cpu_ms: f64,
+    /// Highest resident set.
+    pub(crate) rss_peak_bytes: Option<u64>,
+    /// Bytes of output.
+    pub(crate) output_bytes: u64,
+    /// Bytes of output that were not kept.
+    pub(crate) omitted_output_bytes: u64,
+}
+
+/// The end of a sweep.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SweepEnd {
+    /// When, in UTC.
+    pub(crate) time: String,
+    /// Whether a signal ended it.
+    pub(crate) interrupted: bool,
+    /// Cells by class; measured ones under `measured`.
+    pub(crate) counts: BTreeMap<String, u64>,
+}
+
+/// A journal that was read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Journal {
+    /// The entries, in order.
+    pub(crate) entries: Vec<Entry>,
+    /// Numbers of the lines, from 1, that are no entry: a crash may cut a line off.
+    pub(crate) unreadable_lines: Vec<usize>,
+}
+
+/// Reads a journal. A line that is no entry is left out and named; it is never an error, since a
+/// crash may leave one.
+pub(crate) fn parse_journal(text: &str) -> Journal {
+    let mut journal = Journal::default();
+    for (index, line) in text.lines().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(entry) => journal.entries.push(entry),
+            Err(_) if line.trim().is_empty() => {}
+            Err(_) => journal.unreadable_lines.push(index + 1),
+        }
+    }
+    journal
+}
+
+/// Where a cell stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CellState {
+    /// Never launched, or interrupted: it is still to be done.
+    Open,
+    /// It has its row.
+    Finished(Option<Classification>),
+    /// It was launched and has no end, nor a row.
+    Lost,
+    /// It was launched and has no end; an earlier resumption gave it its row.
+    LostWithRow,
+}
+
+impl Journal {
+    /// The first start: what a resumed sweep is held against.
+    pub(crate) fn start(&self) -> Option<&SweepStart> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::SweepStart(start) => Some(start.as_ref()),
+            _ => None,
+        })
+    }
+
+    /// The ends of cells, in order.
+    pub(crate) fn cell_ends(&self) -> impl DoubleEndedIterator<Item = &CellEnd> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::CellEnd(end) => Some(end.as_ref()),
+            _ => None,
+        })
+    }
+
+    /// What the CSV holds below its header.
+    pub(crate) fn rows(&self) -> String {
+        self.cell_ends().filter_map(|end| end.row.as_deref()).collect()
+    }
+
+    /// Where a cell stands, by the last that is said about it.
+    pub(crate) fn cell_state(&self, model: &str, len: u64) -> CellState {
+        let mut state = CellState::Open;
+        for entry in &self.entries {
+            match entry {
+                Entry::CellLaunch(launch)
+                    if launch.model == model && launch.prompt_target_len == len =>
+                {
+                    state = CellState::Lost;
+                }
+                Entry::CellEnd(end) if end.model == model && end.prompt_target_len == len => {
+                    state = match (end.row.is_some(), end.classification) {
+                        (false, _) => CellState::Open,
+                        (true, Some(Classification::FailHostLost)) => CellState::LostWithRow,
+                        (true, class) => CellState::Finished(class),
+                    };
+                }
+                _ => {}
+            }
+        }
+        state
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn launch(model: &str, len: u64) -> Entry {
+        Entry::CellLaunch(CellLaunch {
+            model: model.to_owned(),
+            prompt_target_len: len,
+            ..CellLaunch::default()
+        })
+    }
+
+    pub(crate) fn end(
+        model: &str,
+        len: u64,
+        class: Option<Classification>,
+        row: Option<&str>,
+    ) -> Entry {
+        Entry::CellEnd(Box::new(CellEnd {
+            model: model.to_owned(),
+            prompt_target_len: len,
+            classification: class,
+            row: row.map(str::to_owned),
+            ..CellEnd::default()
+        }))
+    }
+
+    fn journal(entries: Vec<Entry>) -> Journal {
+        Journal { entries, unreadable_lines: Vec::new() }
+    }
+
+    #[test]
+    fn entries_are_tagged_and_read_back() {
+        let entries = vec![
+            Entry::SweepStart(Box::new(SweepStart { schema: SCHEMA, ..SweepStart::default() })),
+            launch("a", 8),
+            end("a", 8, Some(Classification::Oom), Some("row\n")),
+            Entry::SweepEnd(SweepEnd { interrupted: true, ..SweepEnd::default() }),
+        ];
+        let mut text: String =
+            entries.iter().map(|entry| serde_json::to_string(entry).unwrap() + "\n").collect();
+        assert!(text.contains("{\"event\":\"cell_launch\",") && text.contains("\"SKIP:oom\""));
+        text.push_str("{\"event\":\"cell_end\",\"mod");
+        let read = parse_journal(&text);
+        assert_eq!(read.entries, entries);
+        assert_eq!(read.unreadable_lines, [5]);
+        assert_eq!(read.rows(), "row\n");
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_and_missing_ones_have_no_value() {
+        let read = parse_journal("{\"event\":\"cell_end\",\"model\":\"a\",\"later\":1}\n");
+        assert_eq!(read.cell_ends().next().unwrap().report, None);
+    }
+
+    #[test]
+    fn a_launch_without_an_end_is_lost() {
+        let lost = Some(Classification::FailHostLost);
+        let mut entries = vec![launch("a", 8)];
+        assert_eq!(journal(entries.clone()).cell_state("a", 8), CellState::Lost);
+        assert_eq!(journal(entries.clone()).cell_state("a", 9), CellState::Open);
+        assert_eq!(journal(entries.clone()).cell_state("b", 8), CellState::Open);
+        entries.push(end("a", 8, lost, Some("row\n")));
+        assert_eq!(journal(entries.clone()).cell_state("a", 8), CellState::LostWithRow);
+        entries.push(launch("a", 8));
+        assert_eq!(journal(entries.clone()).cell_state("a", 8), CellState::Lost);
+        entries.push(end("a", 8, None, Some("row\n")));
+        assert_eq!(journal(entries).cell_state("a", 8), CellState::Finished(None));
+    }
+
+    #[test]
+    fn an_interrupted_cell_is_still_to_be_done() {
+        let entries = vec![launch("a", 8), end("a", 8, None, None)];
+        assert_eq!(journal(entries.clone()).cell_state("a", 8), CellState::Open);
+        assert_eq!(journal(entries).rows(), "");
+    }
+}

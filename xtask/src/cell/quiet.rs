@@ -1,0 +1,251 @@
+//! Whether the machine was quiet while a run was measured: other load, throttling, swap, a GPU that
+//! somebody else uses. Pure: it is given what the system counted before and after.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) mod file;
+
+/// What the system has counted so far. What cannot be read is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct HostSample {
+    /// Processor time that was not idle, of the whole machine.
+    pub(crate) busy: Option<Duration>,
+    /// Processors.
+    pub(crate) processors: Option<u64>,
+    /// Pages swapped in and out.
+    pub(crate) swapped_pages: Option<u64>,
+    /// Times that a processor was throttled for heat.
+    pub(crate) thermal_throttles: Option<u64>,
+    /// Periods in which this cgroup was kept from running.
+    pub(crate) cgroup_throttles: Option<u64>,
+    /// Processes that compute on the GPUs.
+    pub(crate) gpu_processes: Option<u64>,
+    /// Whether a GPU is slowed for heat or power right now.
+    pub(crate) gpu_throttled: Option<bool>,
+}
+
+/// What follows from a disturbed run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum QuietRule {
+    /// It is rejected and repeated.
+    Required,
+    /// It counts, and what disturbed it is in the samples alone.
+    Noted,
+}
+
+/// What still counts as quiet.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct QuietLimits {
+    /// Load of other processes, in percent of all processors.
+    pub(crate) max_other_load_pct: f64,
+}
+
+/// What was seen around one run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct QuietNote {
+    /// Load of other processes before the launch, in percent of all processors.
+    pub(crate) other_load_before_pct: Option<f64>,
+    /// The same while it ran.
+    pub(crate) other_load_during_pct: Option<f64>,
+    /// What disturbed the run, in words; empty where it was quiet.
+    pub(crate) disturbances: Vec<String>,
+}
+
+/// One stretch of time between two samples, and what of its load was not somebody else's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Stretch {
+    /// At its start.
+    pub(crate) start: HostSample,
+    /// At its end.
+    pub(crate) end: HostSample,
+    /// How long it was.
+    pub(crate) wall: Duration,
+    /// Processor time of the measured run within it.
+    pub(crate) own: Duration,
+}
+
+impl Stretch {
+    /// Load of other processes, in percent of all processors.
+    pub(crate) fn other_load_pct(&self) -> Option<f64> {
+        let busy = self.end.busy?.checked_sub(self.start.busy?)?;
+        let capacity = self.wall.as_secs_f64() * self.end.processors? as f64;
+        // The system counts in hundredths of a second, so a short run may seem to be negative.
+        let other = busy.saturating_sub(self.own).as_secs_f64();
+        (capacity > 0.0).then(|| 100.0 * other / capacity)
+    }
+}
+
+/// What disturbed a run, given the stretch before its launch and the one that it ran in.
+pub(crate) fn check_quiet(before: &Stretch, during: &Stretch, limits: QuietLimits) -> QuietNote {
+    let mut disturbances = Vec::new();
+    let mut note_load = |when: &str, load: Option<f64>| {
+        if let Some(load) = load.filter(|load| *load > limits.max_other_load_pct) {
+            disturbances.push(format!(
+                "other processes took {load:.1} % of the processors {when} (limit {} %)",
+                limits.max_other_load_pct
+            ));
+        }
+    };
+    let (load_before, load_during) = (before.other_load_pct(), during.other_load_pct());
+    note_load("before the launch", load_before);
+    note_load("during the run", load_during);
+
+    let grown = |of: fn(&HostSample) -> Option<u64>| {
+        Some(of(&during.end)?.saturating_sub(of(&during.start)?)).filter(|count| *count > 0)
+    };
+    if let Some(pages) = grown(|sample| sample.swapped_pages) {
+        disturbances.push(format!("{pages} pages were swapped"));
+    }
+    if let Some(times) = grown(|sample| sample.thermal_throttles) {
+        disturbances.push(format!("processors were throttled for heat {times} times"));
+    }
+    if let Some(periods) = grown(|sample| sample.cgroup_throttles) {
+        disturbances.push(format!("the cgroup was kept from running in {periods} periods"));
+    }
+    for (when, sample) in [("before the launch", &during.start), ("after the run", &during.end)] {
+        if let Some(processes) = sample.gpu_processes.filter(|processes| *processes > 0) {
+            disturbances.push(format!("{processes} other processes were on the GPU {when}"));
+        }
+    }
+    if during.start.gpu_throttled == Some(true) || during.end.gpu_throttled == Some(true) {
+        disturbances.push("the GPU was throttled".to_owned());
+    }
+    QuietNote {
+        other_load_before_pct: load_before,
+        other_load_during_pct: load_during,
+        disturbances,
+    }
+}
+
+/// The first line of `/proc/stat` as busy time of all processors, in ticks: everything but idle and
+/// waiting for input and output. Time stolen by a hypervisor is somebody else's load.
+pub(crate) fn parse_busy_ticks(stat: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; guest time is within user.
+    (ticks.len() >= 8).then(|| ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6] + ticks[7])
+}
+
+/// Processors that `/proc/stat` counts.
+pub(crate) fn parse_processors(stat: &str) -> Option<u64> {
+    let is_processor = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    Some(stat.lines().filter(is_processor).count() as u64).filter(|count| *count > 0)
+}
+
+/// Whether `nvidia-smi --query-gpu=clocks_event_reasons.active` (a bit mask, a line for each GPU) names
+/// a slowdown: software power cap 0x4, hardware slowdown 0x8, software and hardware thermal 0x20 and
+/// 0x40, power brake 0x80 (NVML's `nvmlClocksEventReasons`). Idle clocks (0x1) are none.
+pub(crate) fn parse_gpu_throttled(masks: &str) -> Option<bool> {
+    const SLOWDOWNS: u64 = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
+    let mut throttled = None;
+    for line in masks.lines() {
+        let digits = line.trim().trim_start_matches("0x");
+        let mask = u64::from_str_radix(digits, 16).ok()?;
+        throttled = Some(throttled.unwrap_or(false) || mask & SLOWDOWNS != 0);
+    }
+    throttled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: QuietLimits = QuietLimits { max_other_load_pct: 10.0 };
+
+    fn sample(busy_ms: u64) -> HostSample {
+        HostSample {
+            busy: Some(Duration::from_millis(busy_ms)),
+            processors: Some(2),
+            ..HostSample::default()
+        }
+    }
+
+    fn stretch(start: HostSample, end: HostSample, own_ms: u64) -> Stretch {
+        Stretch { start, end, wall: Duration::from_secs(1), own: Duration::from_millis(own_ms) }
+    }
+
+    fn during(end: HostSample) -> Vec<String> {
+        let idle = stretch(sample(0), sample(0), 0);
+        check_quiet(&idle, &stretch(sample(0), end, 0), LIMITS).disturbances
+    }
+
+    #[test]
+    fn load_is_what_the_run_did_not_take_itself() {
+        // 1.5 s busy on two processors within a second, 1.3 s of it our own: 10 % is others'.
+        let load = stretch(sample(100), sample(1600), 1300).other_load_pct().unwrap();
+        assert!((load - 10.0).abs() < 1e-9, "{load}");
+        // Ticks are coarse: our own time may exceed what was counted.
+        assert_eq!(stretch(sample(100), sample(1600), 1510).other_load_pct(), Some(0.0));
+        assert_eq!(stretch(HostSample::default(), sample(9), 0).other_load_pct(), None);
+    }
+
+    #[test]
+    fn load_before_and_during_disturbs() {
+        let busy = stretch(sample(0), sample(700), 0);
+        let quiet = stretch(sample(700), sample(1700), 1000);
+        let note = check_quiet(&busy, &quiet, LIMITS);
+        assert_eq!(
+            note.disturbances,
+            ["other processes took 35.0 % of the processors before the launch (limit 10 %)"]
+        );
+        assert_eq!(check_quiet(&quiet, &quiet, LIMITS).disturbances, [""; 0]);
+        let both = check_quiet(&busy, &busy, LIMITS).disturbances;
+        assert_eq!(both.len(), 2, "{both:?}");
+    }
+
+    #[test]
+    fn swap_throttling_and_a_foreign_gpu_process_disturb() {
+        let mut end = sample(0);
+        end.swapped_pages = Some(3);
+        assert_eq!(during(end).len(), 0, "nothing to compare with");
+        let counting = HostSample {
+            swapped_pages: Some(10),
+            thermal_throttles: Some(1),
+            cgroup_throttles: Some(5),
+            gpu_processes: Some(0),
+            gpu_throttled: Some(false),
+            ..sample(0)
+        };
+        let idle = stretch(counting, counting, 0);
+        let after = HostSample {
+            swapped_pages: Some(12),
+            thermal_throttles: Some(2),
+            cgroup_throttles: Some(9),
+            gpu_processes: Some(1),
+            gpu_throttled: Some(true),
+            ..counting
+        };
+        let found = check_quiet(&idle, &stretch(counting, after, 0), LIMITS).disturbances;
+        assert_eq!(
+            found,
+            [
+                "2 pages were swapped",
+                "processors were throttled for heat 1 times",
+                "the cgroup was kept from running in 4 periods",
+                "1 other processes were on the GPU after the run",
+                "the GPU was throttled",
+            ]
+        );
+        assert_eq!(check_quiet(&idle, &idle, LIMITS).disturbances, [""; 0]);
+    }
+
+    #[test]
+    fn the_texts_of_the_system_are_read() {
+        let stat = "cpu  100 5 20 9000 50 3 2 7 0 0\ncpu0 50 2 10 4500 25 1 1 3 0 0\n\
+                    cpu1 50 3 10 4500 25 2 1 4 0 0\nintr 5\n";
+        assert_eq!(parse_busy_ticks(stat), Some(137));
+        assert_eq!(parse_processors(stat), Some(2));
+        assert_eq!(parse_busy_ticks("cpu  1 2 3\n"), None);
+        assert_eq!(parse_processors("intr 5\n"), None);
+        assert_eq!(parse_gpu_throttled("0x0000000000000001\n"), Some(false));
+        assert_eq!(parse_gpu_throttled("0x0000000000000001\n0x0000000000000024\n"), Some(true));
+        assert_eq!(parse_gpu_throttled("[N/A]\n"), None);
+        assert_eq!(parse_gpu_throttled(""), None);
+    }
+}

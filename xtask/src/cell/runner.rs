@@ -1,0 +1,219 @@
+//! Runners: the command that measures one cell, and how its result is read. It parses a definition,
+//! renders a command line and reads results; it starts nothing and knows no shell.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use serde::Deserialize;
+
+use crate::base::definition::parse_toml;
+use crate::model::reference::ModelKind;
+
+pub(crate) use measured::{
+    Measured, measured_from_report, parse_llama_bench_json, parse_profile_text,
+};
+use template::{Argument, Placeholder, Template};
+
+pub(crate) mod file;
+mod measured;
+mod template;
+
+/// How one cell is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Runner {
+    /// The name of its file, without the extension.
+    pub(crate) name: String,
+    /// What it is, in a line.
+    pub(crate) summary: String,
+    /// How its result is read.
+    pub(crate) result: ResultFormat,
+    /// Which models it can load.
+    pub(crate) models: ModelNeed,
+    /// What to build before the first cell; `None` for a program that is there already.
+    pub(crate) build: Option<Build>,
+    command: Vec<Argument>,
+    env: BTreeMap<String, Template>,
+}
+
+/// How the result of a cell is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ResultFormat {
+    /// The cell report at the path `{report}`.
+    Report,
+    /// Four lines within the output; see [`parse_profile_text`].
+    ProfileText,
+    /// JSON or JSON lines of llama.cpp's `llama-bench`; see [`parse_llama_bench_json`].
+    LlamaBenchJson,
+}
+
+/// Which models a runner can load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ModelNeed {
+    /// Whatever a model may be: the program sorts it out.
+    #[default]
+    Any,
+    /// One GGUF file.
+    GgufFile,
+    /// Weights on disk, whatever their format: no synthetic geometry.
+    Weights,
+}
+
+/// The cargo target that a runner is built from.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Build {
+    /// The package within this workspace.
+    pub(crate) package: String,
+    /// Its binary.
+    pub(crate) bin: String,
+}
+
+/// What a command line may speak of: one value for each placeholder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CellVars {
+    /// `{model}`: the model's name, as in the CSV.
+    pub(crate) model: String,
+    /// `{model_path}`: what to load, absolute or relative to the workspace.
+    pub(crate) model_path: String,
+    /// `{prompt_tokens}`: the prompt length.
+    pub(crate) prompt_tokens: u64,
+    /// `{max_tokens}`: how many tokens to generate.
+    pub(crate) max_tokens: u64,
+    /// `{warmup_tokens}`: how many tokens the discarded pass generates.
+    pub(crate) warmup_tokens: u64,
+    /// `{threads}`, where a number was asked for.
+    pub(crate) threads: Option<u64>,
+    /// `{report}`: where the cell report is to be written.
+    pub(crate) report: String,
+    /// `{target_dir}`: cargo's target folder, which holds what `build` made.
+    pub(crate) target_dir: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRunner {
+    #[serde(default)]
+    summary: String,
+    result: ResultFormat,
+    #[serde(default)]
+    models: ModelNeed,
+    command: Vec<RawArgument>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    build: Option<Build>,
+}
+
+/// One argument, or some that stand or fall together.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a string, or an array of strings that is optional as a whole")]
+enum RawArgument {
+    One(String),
+    Group(Vec<String>),
+}
+
+/// Parses the runner `name`, whose definition was read from `display_path`.
+///
+/// # Errors
+/// The file's syntax, an unknown key or placeholder, and a command that cannot measure a cell: one
+/// that mentions no model, no prompt length, or no report where that is its result.
+pub(crate) fn parse_runner(name: &str, display_path: &str, text: &str) -> anyhow::Result<Runner> {
+    let raw: RawRunner = parse_toml(display_path, text)?;
+    check_raw(raw, name).with_context(|| format!("runner `{name}` in {display_path}"))
+}
+
+fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
+    let mut command = Vec::new();
+    for (index, argument) in raw.command.iter().enumerate() {
+        let argument = match argument {
+            RawArgument::One(text) => Template::parse(text).map(Argument::One),
+            RawArgument::Group(texts) => texts
+                .iter()
+                .map(|text| Template::parse(text))
+                .collect::<anyhow::Result<_>>()
+                .map(Argument::Group),
+        };
+        command.push(argument.with_context(|| format!("`command`, element {}", index + 1))?);
+    }
+    match command.first() {
+        Some(Argument::One(program)) if !program.is_empty() => {}
+        _ => bail!("`command` must begin with the program, as a string"),
+    }
+    let mut env = BTreeMap::new();
+    for (key, value) in &raw.env {
+        if key.is_empty() || key.contains(['=', '\0']) {
+            bail!("`env`: `{}` is no name of a variable", key.escape_debug());
+        }
+        let value = Template::parse(value).with_context(|| format!("`env`, variable `{key}`"))?;
+        env.insert(key.clone(), value);
+    }
+    let mentions = |wanted: Placeholder| {
+        command.iter().any(|argument| argument.mentions(wanted))
+            || env.values().any(|value| value.mentions(wanted))
+    };
+    if !mentions(Placeholder::Model) && !mentions(Placeholder::ModelPath) {
+        bail!("nothing mentions {{model_path}} or {{model}}: every model would be the same one");
+    }
+    if !mentions(Placeholder::PromptTokens) {
+        bail!("nothing mentions {{prompt_tokens}}: every length would be the same one");
+    }
+    if raw.result == ResultFormat::Report && !mentions(Placeholder::Report) {
+        bail!("`result` is `report`, but nothing mentions {{report}}, where it is to be written");
+    }
+    Ok(Runner {
+        name: name.to_owned(),
+        summary: raw.summary,
+        result: raw.result,
+        models: raw.models,
+        build: raw.build,
+        command,
+        env,
+    })
+}
+
+impl Runner {
+    /// The same runner with arguments after its own, each passed as it stands.
+    pub(crate) fn with_extra_args(&self, args: &[String]) -> Runner {
+        let extra = args.iter().map(|arg| Argument::One(Template::literal(arg)));
+        let command = self.command.iter().cloned().chain(extra).collect();
+        Runner { command, ..self.clone() }
+    }
+
+    /// The same runner with another program, which is there already.
+    pub(crate) fn with_program(&self, program: &str) -> Runner {
+        let first = Argument::One(Template::literal(program));
+        let command = std::iter::once(first).chain(self.command.iter().skip(1).cloned()).collect();
+        Runner { command, build: None, ..self.clone() }
+    }
+}
+
+/// The command line of one cell: the program, then its arguments, each passed as it stands. Relative
+/// paths are meant from the workspace root.
+pub(crate) fn render_command(runner: &Runner, vars: &CellVars) -> Vec<String> {
+    runner.command.iter().flat_map(|argument| argument.render(vars)).collect()
+}
+
+/// The environment variables that the runner adds for one cell, by name. One whose placeholder has no
+/// value is left out.
+pub(crate) fn render_env(runner: &Runner, vars: &CellVars) -> BTreeMap<String, String> {
+    runner.env.iter().filter_map(|(key, value)| Some((key.clone(), value.render(vars)?))).collect()
+}
+
+/// Checks that the runner can load a model of this kind.
+///
+/// # Errors
+/// What the runner needs, in words. A missing model is none: the sweep reports it as such.
+pub(crate) fn check_model(runner: &Runner, kind: ModelKind) -> Result<(), String> {
+    let needs = match (runner.models, kind) {
+        (ModelNeed::Any, _) | (_, ModelKind::Missing) => return Ok(()),
+        (ModelNeed::GgufFile, ModelKind::Gguf) => return Ok(()),
+        (ModelNeed::Weights, ModelKind::Gguf | ModelKind::Directory) => return Ok(()),
+        (ModelNeed::GgufFile, _) => "one GGUF file",
+        (ModelNeed::Weights, _) => "weights on disk",
+    };
+    Err(format!("runner `{}` needs {needs}, but this is {kind}", runner.name))
+}
+
+#[cfg(test)]
+mod tests;

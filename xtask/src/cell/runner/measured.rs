@@ -1,0 +1,184 @@
+//! What a runner measured, read from the formats that it may come in. A value that is not there, or
+//! is no finite number, is `None`, never 0.
+
+use formats::cell_report::CellReport;
+use serde::{Deserialize, Serialize};
+
+/// The numbers of one cell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Measured {
+    /// Tokens that the prompt really had.
+    pub(crate) prompt_tokens: Option<u64>,
+    /// Tokens that were generated.
+    pub(crate) generated_tokens: Option<u64>,
+    /// Time of prefill, in milliseconds.
+    pub(crate) prefill_ms: Option<f64>,
+    /// Prompt tokens a second.
+    pub(crate) prefill_tok_s: Option<f64>,
+    /// Time of decode, in milliseconds.
+    pub(crate) decode_ms: Option<f64>,
+    /// Generated tokens a second.
+    pub(crate) decode_tok_s: Option<f64>,
+    /// Tokens in the KV cache when decode began, where the runner says so.
+    pub(crate) decode_kv_tokens: Option<u64>,
+}
+
+impl Measured {
+    /// Whether it holds no speed at all, so that the cell counts as one without output.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.prefill_tok_s.is_none() && self.decode_tok_s.is_none()
+    }
+}
+
+/// Reads the numbers out of a cell report.
+///
+/// Decode's speed is the number of decode steps over their time. The first token comes out of prefill,
+/// so there is a step less than tokens.
+pub(crate) fn measured_from_report(report: &CellReport) -> Measured {
+    let timing = &report.timing;
+    let prefill_ms = timing.prefill_ms.filter(is_duration);
+    let decode_ms = timing.decode_ms.filter(is_duration);
+    let steps = match timing.decode_step_ms.len() {
+        0 => report.output.tokens.map(|tokens| tokens.saturating_sub(1)),
+        steps => u64::try_from(steps).ok(),
+    };
+    Measured {
+        prompt_tokens: report.prompt.tokens,
+        generated_tokens: report.output.tokens,
+        prefill_ms,
+        prefill_tok_s: per_second(report.prompt.tokens, prefill_ms),
+        decode_ms,
+        decode_tok_s: per_second(steps, decode_ms),
+        decode_kv_tokens: report.prompt.tokens,
+    }
+}
+
+/// Reads the four lines `Prompt tokens: N`, `Generated tokens: N`, `Prefill: X ms (Y tok/s)` and
+/// `Decode: X ms (Y tok/s)`, wherever they stand within the output.
+///
+/// What precedes them on their line does not matter; of several the last one counts, since a warm-up
+/// pass comes first.
+pub(crate) fn parse_profile_text(output: &str) -> Measured {
+    let mut measured = Measured::default();
+    for line in output.lines() {
+        if let Some(count) = after_label(line, "Prompt tokens:").and_then(parse_count) {
+            measured.prompt_tokens = Some(count);
+        }
+        if let Some(count) = after_label(line, "Generated tokens:").and_then(parse_count) {
+            measured.generated_tokens = Some(count);
+        }
+        if let Some((ms, tok_s)) = after_label(line, "Prefill:").and_then(parse_phase) {
+            (measured.prefill_ms, measured.prefill_tok_s) = (Some(ms), tok_s);
+        }
+        if let Some((ms, tok_s)) = after_label(line, "Decode:").and_then(parse_phase) {
+            (measured.decode_ms, measured.decode_tok_s) = (Some(ms), tok_s);
+        }
+    }
+    measured.decode_kv_tokens = measured.prompt_tokens;
+    measured
+}
+
+/// Reads what `llama-bench -o json` or `-o jsonl` prints, with anything else around it ignored.
+///
+/// Each entry is one test. Prefill comes from the test of prompt processing alone into an empty cache,
+/// of several the longest prompt; decode from the test of generation alone with the deepest cache.
+/// Times are the averages over the repetitions.
+pub(crate) fn parse_llama_bench_json(output: &str) -> Measured {
+    let entries = parse_entries(output);
+    let prefill = entries
+        .iter()
+        .filter(|entry| entry.n_prompt > 0 && entry.n_gen == 0 && entry.n_depth == 0)
+        .max_by_key(|entry| entry.n_prompt);
+    let decode = entries
+        .iter()
+        .filter(|entry| entry.n_prompt == 0 && entry.n_gen > 0)
+        .max_by_key(|entry| entry.n_depth);
+    let ms = |entry: &LlamaBenchEntry| entry.avg_ns.map(|ns| ns / 1e6).filter(is_duration);
+    let tok_s = |entry: &LlamaBenchEntry| entry.avg_ts.filter(is_duration);
+    let depth = decode.map(|entry| entry.n_depth);
+    Measured {
+        prompt_tokens: prefill.map(|entry| entry.n_prompt).or(depth.filter(|depth| *depth > 0)),
+        generated_tokens: decode.map(|entry| entry.n_gen),
+        prefill_ms: prefill.and_then(ms),
+        prefill_tok_s: prefill.and_then(tok_s),
+        decode_ms: decode.and_then(ms),
+        decode_tok_s: decode.and_then(tok_s),
+        decode_kv_tokens: depth,
+    }
+}
+
+/// One test of `llama-bench`: the fields that are read. Versions before depths have no `n_depth`.
+#[derive(Debug, Deserialize)]
+struct LlamaBenchEntry {
+    n_prompt: u64,
+    n_gen: u64,
+    #[serde(default)]
+    n_depth: u64,
+    avg_ns: Option<f64>,
+    avg_ts: Option<f64>,
+}
+
+/// The entries of every JSON value that begins a line: an array, or an object for each line. Logs may
+/// stand between them. Of an array that was cut off the whole entries are tests that were finished, so
+/// they are read; a torn entry is not.
+fn parse_entries(output: &str) -> Vec<LlamaBenchEntry> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Document {
+        Array(Vec<LlamaBenchEntry>),
+        Entry(LlamaBenchEntry),
+    }
+
+    let mut entries = Vec::new();
+    let mut rest = output;
+    while !rest.is_empty() {
+        if rest.trim_start().starts_with(['[', '{']) {
+            let mut documents = serde_json::Deserializer::from_str(rest).into_iter::<Document>();
+            if let Some(Ok(document)) = documents.next() {
+                rest = &rest[documents.byte_offset()..];
+                match document {
+                    Document::Array(array) => entries.extend(array),
+                    Document::Entry(entry) => entries.push(entry),
+                }
+                continue;
+            }
+        }
+        rest = rest.split_once('\n').map_or("", |(_, after)| after);
+    }
+    entries
+}
+
+/// What follows the label in the line, unless the label is the end of a longer word.
+fn after_label<'a>(line: &'a str, label: &str) -> Option<&'a str> {
+    let at = line.rfind(label)?;
+    let within_a_word = line[..at].chars().next_back().is_some_and(char::is_alphanumeric);
+    (!within_a_word).then(|| line[at + label.len()..].trim())
+}
+
+fn parse_count(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Reads `X ms (Y tok/s)`: the time, and the speed if it is a number.
+fn parse_phase(text: &str) -> Option<(f64, Option<f64>)> {
+    let (ms, rest) = text.split_once("ms")?;
+    let ms = ms.trim().parse().ok().filter(is_duration)?;
+    let tok_s = rest.trim().strip_prefix('(').and_then(|rest| rest.split_once("tok/s"));
+    let tok_s = tok_s.and_then(|(tok_s, _)| tok_s.trim().parse().ok()).filter(is_duration);
+    Some((ms, tok_s))
+}
+
+fn per_second(count: Option<u64>, ms: Option<f64>) -> Option<f64> {
+    // Counts of tokens are far below 2^53, so nothing is lost.
+    let per_second = count? as f64 * 1000.0 / ms?;
+    Some(per_second).filter(is_duration)
+}
+
+/// Whether this can be a time or a speed that was measured.
+fn is_duration(value: &f64) -> bool {
+    value.is_finite() && *value > 0.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Templates of arguments: text with placeholders in braces. `{{` and `}}` stand for braces.
+
+use anyhow::{anyhow, bail};
+
+use crate::base::definition::nearest;
+use crate::base::diagnostic::HintExt as _;
+use crate::cell::runner::CellVars;
+
+/// What a template may speak of; see [`CellVars`] for the values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placeholder {
+    Model,
+    ModelPath,
+    PromptTokens,
+    MaxTokens,
+    WarmupTokens,
+    Threads,
+    Report,
+    TargetDir,
+}
+
+/// Every placeholder by its name.
+const PLACEHOLDERS: &[(&str, Placeholder)] = &[
+    ("model", Placeholder::Model),
+    ("model_path", Placeholder::ModelPath),
+    ("prompt_tokens", Placeholder::PromptTokens),
+    ("max_tokens", Placeholder::MaxTokens),
+    ("warmup_tokens", Placeholder::WarmupTokens),
+    ("threads", Placeholder::Threads),
+    ("report", Placeholder::Report),
+    ("target_dir", Placeholder::TargetDir),
+];
+
+impl Placeholder {
+    /// Its value in this cell; `None` where it has none.
+    fn value(self, vars: &CellVars) -> Option<String> {
+        match self {
+            Placeholder::Model => Some(vars.model.clone()),
+            Placeholder::ModelPath => Some(vars.model_path.clone()),
+            Placeholder::PromptTokens => Some(vars.prompt_tokens.to_string()),
+            Placeholder::MaxTokens => Some(vars.max_tokens.to_string()),
+            Placeholder::WarmupTokens => Some(vars.warmup_tokens.to_string()),
+            Placeholder::Threads => vars.threads.map(|threads| threads.to_string()),
+            Placeholder::Report => Some(vars.report.clone()),
+            Placeholder::TargetDir => Some(vars.target_dir.clone()),
+        }
+    }
+}
+
+/// One piece of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Value(Placeholder),
+}
+
+/// Text with placeholders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Template {
+    pieces: Vec<Piece>,
+}
+
+impl Template {
+    /// A template that is this text as it stands, braces included.
+    pub(super) fn literal(text: &str) -> Template {
+        Template { pieces: vec![Piece::Text(text.to_owned())] }
+    }
+
+    /// Parses one template.
+    pub(super) fn parse(text: &str) -> anyhow::Result<Template> {
+        if text.contains('\0') {
+            bail!("`{}` holds a NUL, which no argument can", text.escape_debug());
+        }
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            literal.push_str(&rest[..at]);
+            let brace = &rest[at..=at];
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix(brace) {
+                literal.push_str(brace);
+                rest = after;
+                continue;
+            }
+            let Some((name, after)) = rest.split_once('}').filter(|_| brace == "{") else {
+                return Err(anyhow!("`{text}` holds a lone `{brace}`"))
+                    .hint("write `{{` or `}}` where a brace is meant");
+            };
+            if !literal.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut literal)));
+            }
+            pieces.push(Piece::Value(find_placeholder(name)?));
+            rest = after;
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            pieces.push(Piece::Text(literal));
+        }
+        Ok(Template { pieces })
+    }
+
+    /// Whether it can only ever be the empty text.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether it speaks of this.
+    pub(super) fn mentions(&self, wanted: Placeholder) -> bool {
+        self.pieces.contains(&Piece::Value(wanted))
+    }
+
+    /// The text for this cell; `None` where a placeholder has no value.
+    pub(super) fn render(&self, vars: &CellVars) -> Option<String> {
+        self.pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Text(text) => Some(text.clone()),
+                Piece::Value(placeholder) => placeholder.value(vars),
+            })
+            .collect()
+    }
+}
+
+/// One argument, or some that are left out together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Argument {
+    One(Template),
+    Group(Vec<Template>),
+}
+
+impl Argument {
+    /// Whether any part of it speaks of this.
+    pub(super) fn mentions(&self, wanted: Placeholder) -> bool {
+        match self {
+            Argument::One(template) => template.mentions(wanted),
+            Argument::Group(templates) => templates.iter().any(|t| t.mentions(wanted)),
+        }
+    }
+
+    /// The arguments for this cell: none if a placeholder in it has no value.
+    pub(super) fn render(&self, vars: &CellVars) -> Vec<String> {
+        let templates = match self {
+            Argument::One(template) => std::slice::from_ref(template),
+            Argument::Group(templates) => templates,
+        };
+        templates.iter().map(|t| t.render(vars)).collect::<Option<Vec<_>>>().unwrap_or_default()
+    }
+}
+
+fn find_placeholder(name: &str) -> anyhow::Result<Placeholder> {
+    let known = || PLACEHOLDERS.iter().map(|(name, _)| *name);
+    if let Some((_, placeholder)) = PLACEHOLDERS.iter().find(|(known, _)| *known == name) {
+        return Ok(*placeholder);
+    }
+    let list = known().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
+    let error = anyhow!("unknown placeholder {{{name}}}; known are {list}");
+    match nearest(name, known()) {
+        Some(near) => Err(error).hint(format!("did you mean {{{near}}}?")),
+        None => Err(error),
+    }
+}

@@ -1,0 +1,220 @@
+//! Tests of runners: their definitions, command lines and results.
+
+use super::*;
+use crate::base::diagnostic::render_error;
+
+fn vars() -> CellVars {
+    CellVars {
+        model: "tiny".to_owned(),
+        model_path: "models/a b/$(x).gguf".to_owned(),
+        prompt_tokens: 512,
+        max_tokens: 32,
+        warmup_tokens: 4,
+        threads: None,
+        report: "target/cell/report.json".to_owned(),
+        target_dir: "target".to_owned(),
+    }
+}
+
+fn error_of(text: &str) -> String {
+    render_error(&parse_runner("r", "r.toml", text).unwrap_err())
+}
+
+const MINIMAL: &str = r#"
+result = "profile-text"
+command = ["prog", "{model_path}", "{prompt_tokens}"]
+"#;
+
+#[test]
+fn a_command_line_is_rendered_argument_by_argument_without_a_shell() {
+    let runner = parse_runner(
+        "r",
+        "r.toml",
+        r#"
+            result = "report"
+            command = [
+              "{target_dir}/release/prog", "-m", "{model_path}", "--len={prompt_tokens}/{max_tokens}",
+              ["--threads", "{threads}"], "{{literal}}", "*.txt", "{report}", "", "{warmup_tokens}",
+            ]
+            env = { MODEL = "{model}", THREADS = "{threads}", PLAIN = "1" }
+            build = { package = "engine", bin = "prog" }
+        "#,
+    )
+    .unwrap();
+    let expected = |threads: &[&'static str]| {
+        let mut all = vec!["target/release/prog", "-m", "models/a b/$(x).gguf", "--len=512/32"];
+        all.extend(threads);
+        all.extend(["{literal}", "*.txt", "target/cell/report.json", "", "4"]);
+        all
+    };
+    assert_eq!(render_command(&runner, &vars()), expected(&[]));
+    let threaded = CellVars { threads: Some(2), ..vars() };
+    assert_eq!(render_command(&runner, &threaded), expected(&["--threads", "2"]));
+    let env = render_env(&runner, &vars());
+    assert_eq!(
+        env.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>(),
+        [("MODEL", "tiny"), ("PLAIN", "1")]
+    );
+    assert_eq!(render_env(&runner, &threaded).get("THREADS").map(String::as_str), Some("2"));
+    assert_eq!(runner.build, Some(Build { package: "engine".into(), bin: "prog".into() }));
+    assert_eq!((runner.result, runner.models), (ResultFormat::Report, ModelNeed::Any));
+}
+
+#[test]
+fn a_value_is_never_expanded_again() {
+    let runner = parse_runner("r", "r.toml", MINIMAL).unwrap();
+    let vars = CellVars { model_path: "{prompt_tokens}".to_owned(), ..vars() };
+    assert_eq!(render_command(&runner, &vars), ["prog", "{prompt_tokens}", "512"]);
+}
+
+#[test]
+fn an_unknown_placeholder_is_an_error_that_names_the_known_ones() {
+    let text = MINIMAL.replace("{prompt_tokens}", "{prompt_token}");
+    assert_eq!(
+        error_of(&text),
+        "error: runner `r` in r.toml\n  caused by: `command`, element 3\n  caused by: unknown \
+         placeholder {prompt_token}; known are {model}, {model_path}, {prompt_tokens}, \
+         {max_tokens}, {warmup_tokens}, {threads}, {report}, {target_dir}\nhint: did you mean \
+         {prompt_tokens}?"
+    );
+    let error = error_of(&MINIMAL.replace("result", "env = { A = \"{x}\" }\nresult"));
+    assert!(
+        error.contains("`env`, variable `A`\n  caused by: unknown placeholder {x};"),
+        "{error}"
+    );
+}
+
+#[test]
+fn lone_braces_are_errors() {
+    for lone in ["{", "a}b", "{model", "}{"] {
+        let error = error_of(&MINIMAL.replace("prog", &format!("prog\", \"{lone}")));
+        assert!(error.contains(&format!("`{lone}` holds a lone `")), "{error}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_measure_a_cell_is_refused() {
+    let cases = [
+        (
+            r#"result = "profile-text"
+            command = []"#,
+            "`command` must begin with the program",
+        ),
+        (
+            r#"result = "profile-text"
+            command = [["prog"], "{model}", "{prompt_tokens}"]"#,
+            "`command` must begin",
+        ),
+        (
+            r#"result = "profile-text"
+            command = ["", "{model}", "{prompt_tokens}"]"#,
+            "`command` must begin",
+        ),
+        (
+            r#"result = "profile-text"
+            command = ["prog", "{prompt_tokens}"]"#,
+            "nothing mentions {model_path} or {model}",
+        ),
+        (
+            r#"result = "profile-text"
+            command = ["prog", "{model}"]"#,
+            "nothing mentions {prompt_tokens}",
+        ),
+        (
+            r#"result = "report"
+            command = ["prog", "{model}", "{prompt_tokens}"]"#,
+            "nothing mentions {report}",
+        ),
+        (
+            r#"result = "profile-text"
+            env = { "A=B" = "" }
+            command = ["prog", "{model}", "{prompt_tokens}"]"#,
+            "`env`: `A=B` is no name",
+        ),
+    ];
+    for (text, expected) in cases {
+        let error = error_of(text);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn errors_of_the_definition_name_line_and_nearest_key() {
+    assert_eq!(
+        error_of("comand = []\nresult = \"report\"\n"),
+        "error: r.toml:1: unknown key `comand`; known are `summary`, `result`, `models`, `command`, \
+         `env`, `build`\nhint: did you mean `command`?"
+    );
+    assert_eq!(
+        error_of("result = \"llama-bench\"\ncommand = []\n"),
+        "error: r.toml:1: unknown value `llama-bench`; known are `report`, `profile-text`, \
+         `llama-bench-json`\nhint: did you mean `llama-bench-json`?"
+    );
+    let error = error_of("result = \"report\"\ncommand = [1]\n");
+    assert!(error.contains("r.toml:2: a string, or an array of strings"), "{error}");
+}
+
+#[test]
+fn a_runner_says_which_models_it_can_load() {
+    let runner = |models| Runner { models, ..parse_runner("r", "r.toml", MINIMAL).unwrap() };
+    for kind in [ModelKind::Synthetic, ModelKind::Gguf, ModelKind::Directory, ModelKind::Missing] {
+        assert_eq!(check_model(&runner(ModelNeed::Any), kind), Ok(()));
+    }
+    let gguf = runner(ModelNeed::GgufFile);
+    assert_eq!(check_model(&gguf, ModelKind::Gguf), Ok(()));
+    assert_eq!(check_model(&gguf, ModelKind::Missing), Ok(()));
+    assert_eq!(
+        check_model(&gguf, ModelKind::Synthetic),
+        Err("runner `r` needs one GGUF file, but this is a synthetic geometry".to_owned())
+    );
+    assert!(check_model(&gguf, ModelKind::Directory).is_err());
+    let weights = runner(ModelNeed::Weights);
+    assert_eq!(check_model(&weights, ModelKind::Directory), Ok(()));
+    assert!(check_model(&weights, ModelKind::Synthetic).is_err());
+}
+
+/// The definitions that are shipped, read at compile time since this module reads no files.
+const SHIPPED: &[(&str, &str)] = &[
+    ("decode-bench", include_str!("../../../../bench-configs/runners/decode-bench.toml")),
+    ("llama-bench", include_str!("../../../../bench-configs/runners/llama-bench.toml")),
+    (
+        "llama-bench-decode",
+        include_str!("../../../../bench-configs/runners/llama-bench-decode.toml"),
+    ),
+    ("profile-text", include_str!("../../../../bench-configs/runners/profile-text.toml")),
+];
+
+fn shipped(name: &str) -> Runner {
+    let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name).unwrap();
+    parse_runner(name, &format!("bench-configs/runners/{name}.toml"), text).unwrap()
+}
+
+#[test]
+fn the_shipped_runners_are_sound_and_say_what_they_are() {
+    for (name, _) in SHIPPED {
+        assert!(!shipped(name).summary.is_empty(), "{name}");
+    }
+    assert_eq!(
+        render_command(&shipped("decode-bench"), &CellVars { threads: Some(2), ..vars() }),
+        [
+            "target/release/decode-bench",
+            "--model",
+            "models/a b/$(x).gguf",
+            "--prompt-tokens",
+            "512",
+            "--max-tokens",
+            "32",
+            "--warmup-tokens",
+            "4",
+            "--threads",
+            "2",
+            "--report",
+            "target/cell/report.json",
+        ]
+    );
+    assert_eq!(
+        render_command(&shipped("llama-bench"), &vars()).join(" "),
+        "llama-bench --model models/a b/$(x).gguf --n-prompt 512 --n-gen 32 --n-depth 0,512 \
+         --repetitions 1 --output jsonl"
+    );
+}

@@ -1,0 +1,4 @@
+//! `cargo xtask ci`: every check and test of the project.
+
+pub(crate) mod args;
+pub(crate) mod run;

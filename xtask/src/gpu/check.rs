@@ -1,0 +1,110 @@
+//! The checks of a `decode-bench` on a GPU: which runs they need, what each must show, and how the
+//! result reads.
+//!
+//! Pure: it plans, judges and renders; `cmd::gpu_check` launches. Times are reported and never decide;
+//! counts, bytes and tokens do.
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use plan::{CheckKind, Leg, Plan, Setting, plan_checks};
+pub(crate) use seen::{LegEnd, LegNumbers};
+
+pub(crate) mod args;
+pub(crate) mod budget;
+pub(crate) mod judge;
+pub(crate) mod plan;
+pub(crate) mod render;
+pub(crate) mod run;
+mod seen;
+
+/// The `schema` number of the journal and of `result.json`.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// What a check came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// It showed what it must.
+    Pass,
+    /// It showed something else, or a run of it failed.
+    Fail,
+    /// It could not be made here, for a reason that says nothing of the program.
+    NotPossible,
+}
+
+impl Verdict {
+    /// As tables have it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::Fail => "FAIL",
+            Verdict::NotPossible => "not possible",
+        }
+    }
+}
+
+/// One check, judged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct CheckResult {
+    /// Its name, for example `decode/llama-3.2-1b`.
+    pub(crate) name: String,
+    /// What it came to.
+    pub(crate) verdict: Verdict,
+    /// What was seen, or why there is no verdict.
+    pub(crate) seen: String,
+    /// The figures behind it; null where there are none.
+    pub(crate) figures: serde_json::Value,
+    /// The runs that it rests on, by the names of their reports.
+    pub(crate) legs: Vec<String>,
+}
+
+/// All checks of one run of the command.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct GpuResult {
+    /// [`SCHEMA`].
+    pub(crate) schema: u32,
+    /// The day.
+    pub(crate) date: String,
+    /// The card, as the program names it.
+    pub(crate) card: String,
+    /// Whether it ran over the stand-in driver, so that it says nothing of hardware.
+    pub(crate) is_standin: bool,
+    /// Commit of the checkout, and whether tracked files differ from it.
+    pub(crate) commit: String,
+    /// Whether tracked files differ from it.
+    pub(crate) dirty: Option<bool>,
+    /// SHA-256 of the program.
+    pub(crate) binary_sha256: String,
+    /// Seconds that all of it took.
+    pub(crate) wall_s: f64,
+    /// Seconds that it was allowed to take.
+    pub(crate) budget_s: f64,
+    /// Whether a signal ended it.
+    pub(crate) interrupted: bool,
+    /// The checks, in order.
+    pub(crate) checks: Vec<CheckResult>,
+}
+
+impl GpuResult {
+    /// Whether a check failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.checks.iter().any(|check| check.verdict == Verdict::Fail)
+    }
+
+    /// Why nothing was checked, in the words of the first check; `None` where something was.
+    pub(crate) fn find_nothing_checked(&self) -> Option<String> {
+        if self.checks.iter().any(|check| check.verdict != Verdict::NotPossible) {
+            return None;
+        }
+        let first = self.checks.first();
+        let why = first.map_or("no check was planned".to_owned(), |check| {
+            format!("`{}`: {}", check.name, check.seen)
+        });
+        Some(format!("none of {} checks could be made: {why}", self.checks.len()))
+    }
+}
+
+/// Whether a card's name is that of the stand-in driver.
+pub(crate) fn is_standin(card: &str) -> bool {
+    card.to_lowercase().contains("stand-in")
+}

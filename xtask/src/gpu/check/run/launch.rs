@@ -1,0 +1,348 @@
+//! One run after the other: within the time, with its setting alone, and on disk before the next.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use super::ending::end_of;
+use super::{SANITIZER, file_name, library_env, output};
+use crate::base::diagnostic::HintExt as _;
+use crate::base::scrub::Scrub;
+use crate::cell::journal::HostNote;
+use crate::cell::run::{CellLaunch, CellOutcome, command_of, run_cell};
+use crate::cell::runner::{CellVars, Runner, parse_runner};
+use crate::gpu::check::budget::{LEG_LIMIT_S, estimate_s};
+use crate::gpu::check::judge::{SANITIZER_ERRORS, judge_sanitizer, not_possible};
+use crate::gpu::check::render::render_page;
+use crate::gpu::check::{CheckResult, GpuResult, Leg, LegEnd, LegNumbers, SCHEMA, is_standin};
+use crate::model::reference::ResolvedModel;
+use crate::sys::clock::Stopwatch;
+use crate::sys::hardware::render_slug;
+use crate::sys::interrupt::Interrupt;
+use crate::sys::json_lines::JournalFile;
+use crate::sys::{clock, env, files, git, host, terminal};
+
+/// What is not worth starting a run for.
+const LEAST_S: f64 = 2.0;
+/// Tokens of the discarded pass: every kernel is loaded after them.
+const WARMUP_TOKENS: u64 = 4;
+/// How many times slower a program is under it, at the least guess.
+const SANITIZER_S: f64 = 40.0;
+
+/// What does not change from run to run.
+pub(super) struct Setup<'a> {
+    pub(super) root: &'a Path,
+    pub(super) binary: PathBuf,
+    pub(super) models: Vec<ResolvedModel>,
+    pub(super) device: &'a str,
+    pub(super) interrupt: Interrupt,
+    pub(super) started: Stopwatch,
+}
+
+/// Launches runs and keeps what they left.
+pub(super) struct Launcher<'a> {
+    setup: Setup<'a>,
+    budget_s: f64,
+    out: Option<&'a Path>,
+    scrub: Scrub,
+    /// A folder for reports on their way, which goes with the value.
+    scratch: tempfile::TempDir,
+    start_entry: serde_json::Value,
+    /// Folder and journal: made with the first run's end, which knows the card's name.
+    kept: Option<(PathBuf, JournalFile)>,
+    card: Option<String>,
+    launches: usize,
+}
+
+impl<'a> Launcher<'a> {
+    pub(super) fn new(
+        setup: Setup<'a>,
+        budget_s: f64,
+        out: Option<&'a Path>,
+        binary_sha256: &str,
+    ) -> anyhow::Result<Launcher<'a>> {
+        if let Some(folder) = out.filter(|folder| files::exists(folder)) {
+            return Err(output::taken(folder)).hint("name another folder with --out");
+        }
+        let facts = host::read_host_facts();
+        let git = git::read_git_state(setup.root);
+        let start_entry = json!({
+            "event": "gpu_check_start",
+            "schema": SCHEMA,
+            "time": clock::now_utc(),
+            "args": env::read_args(),
+            "binary_sha256": binary_sha256,
+            "device": setup.device,
+            "budget_s": budget_s,
+            "host": HostNote::from(&facts),
+            "commit": git.commit,
+            "dirty": git.dirty,
+            "environment": env::read_relevant_vars(),
+        });
+        Ok(Launcher {
+            scratch: files::create_scratch(&setup.root.join("target/gpu-check"), "run-")?,
+            scrub: env::read_scrub(setup.root),
+            budget_s,
+            out,
+            start_entry,
+            kept: None,
+            card: facts.gpu.map(|gpu| gpu.name),
+            launches: 0,
+            setup,
+        })
+    }
+
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.setup.interrupt.is_set()
+    }
+
+    /// The card, as the program named it, or the driver.
+    pub(super) fn card(&self) -> String {
+        self.card.clone().unwrap_or_else(|| "unknown card".to_owned())
+    }
+
+    /// The folder, from the workspace.
+    pub(super) fn shown_folder(&self) -> String {
+        let folder = self.kept.as_ref().map(|(folder, _)| folder.as_path());
+        let folder = folder.unwrap_or(Path::new("nothing"));
+        folder.strip_prefix(self.setup.root).unwrap_or(folder).to_string_lossy().into_owned()
+    }
+
+    /// Makes a run, if there is time for it.
+    ///
+    /// # Errors
+    /// When the program cannot be started at all, or nothing can be written.
+    pub(super) fn run(
+        &mut self,
+        check: &str,
+        leg: &Leg,
+        earlier: &[&LegNumbers],
+    ) -> anyhow::Result<LegEnd> {
+        let (left_s, needs_s) = (self.left_s(), estimate_s(earlier, leg.max_tokens));
+        // The first run of all is made whatever it may take.
+        if left_s < LEAST_S || (self.kept.is_some() && left_s < needs_s) {
+            let why = format!(
+                "{:.0} s of {:.0} s are left, and it needs about {needs_s:.0} s",
+                left_s.max(0.0),
+                self.budget_s
+            );
+            self.note_skipped(check, leg, &why)?;
+            return Ok(LegEnd::Skipped(why));
+        }
+        let runner = self.runner(&[], &leg_args(self.setup.device, leg))?;
+        let (outcome, name) = self.launch(check, leg, &runner, LEG_LIMIT_S)?;
+        let end = end_of(&outcome, needs_s);
+        if let Some(numbers) = end.numbers() {
+            self.card = numbers.card().map(str::to_owned).or(self.card.take());
+        }
+        self.keep_run(check, leg, &name, &outcome, &end)?;
+        Ok(end)
+    }
+
+    /// Makes a run under the memory checker, if there is time for it, and judges it.
+    pub(super) fn run_sanitized(&mut self, check: &str, leg: &Leg) -> anyhow::Result<CheckResult> {
+        if self.left_s() < SANITIZER_S {
+            let why = format!("{:.0} s are left, too few for it", self.left_s().max(0.0));
+            self.note_skipped(check, leg, &why)?;
+            return Ok(not_possible(check, &why));
+        }
+        let exit = SANITIZER_ERRORS.to_string();
+        let before = [SANITIZER, "--tool", "memcheck", "--error-exitcode", &exit];
+        let runner = self.runner(&before, &leg_args(self.setup.device, leg))?;
+        let (outcome, name) = self.launch(check, leg, &runner, SANITIZER_S * 2.0)?;
+        let said = format!("{}\n{}", outcome.end.stdout.text(), outcome.end.stderr.text());
+        // The estimate is such that being slow under the checker never counts as hanging.
+        let end = end_of(&outcome, SANITIZER_S);
+        self.keep_run(check, leg, &name, &outcome, &end)?;
+        let exit = outcome.process_note().exit_code;
+        Ok(judge_sanitizer(check, &leg.name, &said, exit, &end))
+    }
+
+    /// Keeps a verdict.
+    pub(super) fn keep_check(&mut self, result: &CheckResult) -> anyhow::Result<()> {
+        terminal::log(&format!("{}: {}: {}", result.name, result.verdict.word(), result.seen));
+        self.append(&json!({
+            "event": "check",
+            "time": clock::now_utc(),
+            "check": result.name,
+            "verdict": result.verdict,
+            "seen": result.seen,
+        }))
+    }
+
+    /// Writes `result.json` and `report.md`.
+    pub(super) fn finish(&mut self, result: &GpuResult) -> anyhow::Result<()> {
+        self.append(&json!({
+            "event": "gpu_check_end",
+            "time": clock::now_utc(),
+            "wall_s": result.wall_s,
+            "interrupted": result.interrupted,
+        }))?;
+        let Some((folder, _)) = &self.kept else { return Ok(()) };
+        let command = format!("cargo xtask {}", env::read_args().join(" "));
+        let json = self.scrub.text(&output::render_json(result));
+        let page = self.scrub.text(&render_page(result, &command));
+        files::replace_text(&folder.join(output::RESULT), &format!("{json}\n"))?;
+        files::replace_text(&folder.join(output::PAGE), &page)
+    }
+
+    fn left_s(&self) -> f64 {
+        self.budget_s - self.setup.started.elapsed().as_secs_f64()
+    }
+
+    fn runner(&self, before: &[&str], args: &[String]) -> anyhow::Result<Runner> {
+        let program = self.setup.binary.to_string_lossy().replace('{', "{{").replace('}', "}}");
+        let words = before.iter().copied().chain([program.as_str()]);
+        let words: Vec<String> =
+            words.map(|word| toml::Value::String(word.to_owned()).to_string()).collect();
+        let text = format!(
+            "result = \"report\"\ncommand = [{}, \"--model\", \"{{model_path}}\", \
+             \"--prompt-tokens\", \"{{prompt_tokens}}\", \"--max-tokens\", \"{{max_tokens}}\", \
+             \"--warmup-tokens\", \"{{warmup_tokens}}\", \"--report\", \"{{report}}\"]\n",
+            words.join(", ")
+        );
+        Ok(parse_runner("gpu-check", "gpu-check", &text)?.with_extra_args(args))
+    }
+
+    fn launch(
+        &mut self,
+        check: &str,
+        leg: &Leg,
+        runner: &Runner,
+        limit_s: f64,
+    ) -> anyhow::Result<(CellOutcome, String)> {
+        self.launches += 1;
+        let name = file_name(self.launches, check, &leg.name)?;
+        let model = self.setup.models.iter().find(|model| model.name == leg.model);
+        let report = self.scratch.path().join(format!("{name}.json"));
+        let mut changes = leg.setting.env();
+        changes.extend(library_env(&self.setup.binary));
+        let launch = CellLaunch {
+            root: self.setup.root,
+            runner,
+            vars: CellVars {
+                model: leg.model.clone(),
+                model_path: model.context("the model is known")?.path.clone(),
+                prompt_tokens: leg.prompt_tokens,
+                max_tokens: leg.max_tokens,
+                warmup_tokens: WARMUP_TOKENS.min(leg.max_tokens),
+                threads: None,
+                report: report.to_string_lossy().into_owned(),
+                target_dir: env::read_target_dir(),
+            },
+            env: changes,
+            timeout: Duration::from_secs_f64(limit_s.min(self.left_s().max(LEAST_S))),
+            memory_limit_bytes: None,
+        };
+        terminal::log(&format!("{check}: {} …", leg.name));
+        let (command, _) = command_of(&launch);
+        // Before the first run's end there is no folder yet; its launch is noted with its end.
+        if self.kept.is_some() {
+            self.append(&launch_entry(check, &name, &command, &launch.env))?;
+        }
+        let outcome = run_cell(&launch, self.setup.interrupt)?;
+        if self.kept.is_none() {
+            let card = outcome
+                .numbers
+                .as_ref()
+                .ok()
+                .and_then(|numbers| numbers.report.as_ref()?.device.name.clone())
+                .or(self.card.clone())
+                .unwrap_or_else(|| "unknown".to_owned());
+            self.create_folder(&card)?;
+            self.append(&launch_entry(check, &name, &command, &launch.env))?;
+        }
+        Ok((outcome, name))
+    }
+
+    fn create_folder(&mut self, card: &str) -> anyhow::Result<()> {
+        let slug = if is_standin(card) { "stand-in".to_owned() } else { render_slug(card) };
+        let folder = output::create_folder(self.setup.root, self.out, &clock::today(), &slug)?;
+        files::create_folder(&folder.join(output::REPORTS))?;
+        let journal = JournalFile::create_new(&folder.join(output::JOURNAL))?;
+        self.kept = Some((folder, journal.with_scrub(self.scrub.clone())));
+        let start = self.start_entry.clone();
+        self.append(&start)
+    }
+
+    /// Keeps a run: its report in a file of its own, then the line that says so.
+    fn keep_run(
+        &mut self,
+        check: &str,
+        leg: &Leg,
+        name: &str,
+        outcome: &CellOutcome,
+        end: &LegEnd,
+    ) -> anyhow::Result<()> {
+        let report = outcome.numbers.as_ref().ok().and_then(|found| found.report_json.as_ref());
+        let mut shown = None;
+        if let (Some(report), Some((folder, _))) = (report, &self.kept) {
+            let path = format!("{}/{name}.json", output::REPORTS);
+            let text = self.scrub.text(&serde_json::to_string(report)?);
+            files::replace_text(&folder.join(&path), &format!("{text}\n"))?;
+            shown = Some(path);
+        }
+        let (status, why) = match end {
+            LegEnd::Measured(_) => ("measured", None),
+            LegEnd::Failed(why) => ("failed", Some(why)),
+            LegEnd::Skipped(why) => ("ended_early", Some(why)),
+        };
+        self.append(&json!({
+            "event": "leg_end",
+            "time": clock::now_utc(),
+            "check": check,
+            "leg": leg.name,
+            "run": name,
+            "status": status,
+            "why": why,
+            "classification": outcome.classification,
+            "evidence": outcome.evidence(),
+            "process": outcome.process_note(),
+            "report": shown,
+        }))
+    }
+
+    fn note_skipped(&mut self, check: &str, leg: &Leg, why: &str) -> anyhow::Result<()> {
+        self.append(&json!({
+            "event": "leg_skipped",
+            "time": clock::now_utc(),
+            "check": check,
+            "leg": leg.name,
+            "why": why,
+        }))
+    }
+
+    fn append(&mut self, entry: &serde_json::Value) -> anyhow::Result<()> {
+        match &mut self.kept {
+            Some((_, journal)) => journal.append(entry),
+            None => Ok(()),
+        }
+    }
+}
+
+fn leg_args(device: &str, leg: &Leg) -> Vec<String> {
+    let mut args = vec!["--device".to_owned(), device.to_owned()];
+    if let Some(mib) = leg.leave_free_mib {
+        args.extend(["--leave-free-mb".to_owned(), mib.to_string()]);
+    }
+    args
+}
+
+fn launch_entry(
+    check: &str,
+    name: &str,
+    command: &[String],
+    changes: &[(String, Option<String>)],
+) -> serde_json::Value {
+    let environment: std::collections::BTreeMap<_, _> = changes.iter().cloned().collect();
+    json!({
+        "event": "leg_launch",
+        "time": clock::now_utc(),
+        "check": check,
+        "run": name,
+        "command": command,
+        "environment": environment,
+    })
+}

@@ -1,0 +1,3 @@
+//! Fetching a model.
+
+pub(crate) mod run;

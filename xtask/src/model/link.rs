@@ -1,0 +1,3 @@
+//! Linking a model of the user's.
+
+pub(crate) mod file;

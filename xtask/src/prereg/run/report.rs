@@ -1,0 +1,144 @@
+//! `prereg report`: writes what follows from the samples, or holds what is written to them.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use similar::TextDiff;
+
+use super::{Ladder, StoredRun, version_of};
+use crate::base::diagnostic::HintExt as _;
+use crate::base::outcome::Outcome;
+use crate::prereg::args::ReportArgs;
+use crate::prereg::chain::Frozen;
+use crate::prereg::report::{ResultFile, Status, render_markdown, summarize_run};
+use crate::prereg::samples::file as samples_file;
+use crate::sys::{files, terminal};
+
+/// Writes or checks the report of a run.
+pub(super) fn report(root: &Path, args: &ReportArgs) -> anyhow::Result<Outcome> {
+    let ladder = Ladder::new(root, &args.name)?;
+    let frozen = ladder.require_frozen()?;
+    let stored = choose_run(&ladder, args.run.as_deref())?;
+    let made = make_report(&ladder, &frozen, &stored)?;
+    if args.check {
+        return check_report(&ladder, &stored, &made);
+    }
+    write_report(&stored.folder, &made)?;
+    terminal::data(&made.markdown);
+    Ok(if made.result.is_clean() { Outcome::Done } else { Outcome::Violation })
+}
+
+/// What the samples of a run say.
+pub(super) struct Made {
+    pub(super) result: ResultFile,
+    pub(super) markdown: String,
+    json: String,
+}
+
+/// Makes the report of a run from its samples and the version that it ran.
+pub(super) fn make_report(
+    ladder: &Ladder<'_>,
+    frozen: &Frozen,
+    stored: &StoredRun,
+) -> anyhow::Result<Made> {
+    let run = stored
+        .run
+        .as_ref()
+        .with_context(|| format!("run {} has no samples", stored.name))
+        .hint(format!("cargo xtask prereg run {} --resume", ladder.name))?;
+    let version = version_of(frozen, run)
+        .with_context(|| {
+            format!(
+                "run {} is of a version that `{}` does not hold",
+                stored.name,
+                ladder.frozen_path()
+            )
+        })
+        .hint("the chain was replaced: bring the frozen file back from git")?;
+    let document = ladder.document_of(version)?;
+    let result = summarize_run(&document, frozen, version, run, &stored.samples.records);
+    let markdown = render_markdown(&document, version, &result);
+    let json = result.render()?;
+    Ok(Made { result, markdown, json })
+}
+
+/// Writes `report.md` and `result.json`.
+pub(super) fn write_report(folder: &Path, made: &Made) -> anyhow::Result<()> {
+    samples_file::write_derived(&folder.join("report.md"), &made.markdown)?;
+    samples_file::write_derived(&folder.join("result.json"), &made.json)
+}
+
+/// Whether the folder holds exactly this report.
+pub(super) fn is_written(folder: &Path, made: &Made) -> anyhow::Result<bool> {
+    for (file, expected) in [("report.md", &made.markdown), ("result.json", &made.json)] {
+        if files::read_text_if_present(&folder.join(file))?.as_ref() != Some(expected) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn check_report(ladder: &Ladder<'_>, stored: &StoredRun, made: &Made) -> anyhow::Result<Outcome> {
+    let mut same = true;
+    for (file, expected) in [("report.md", &made.markdown), ("result.json", &made.json)] {
+        let found = files::read_text_if_present(&stored.folder.join(file))?.unwrap_or_default();
+        if found != *expected {
+            same = false;
+            let diff = TextDiff::from_lines(found.as_str(), expected.as_str());
+            terminal::data(
+                diff.unified_diff()
+                    .context_radius(2)
+                    .header(file, &format!("{file} (from the samples)"))
+                    .to_string()
+                    .trim_end(),
+            );
+        }
+    }
+    if same {
+        terminal::log(&format!(
+            "prereg: the report of run {} is what its samples say",
+            stored.name
+        ));
+        return Ok(Outcome::Done);
+    }
+    terminal::log(&format!(
+        "prereg: the report of run {} is not what its samples say\nhint: cargo xtask prereg report {} \
+         --run {}",
+        stored.name, ladder.name, stored.name
+    ));
+    Ok(Outcome::Violation)
+}
+
+/// The run of that name, or the last one.
+pub(super) fn choose_run(ladder: &Ladder<'_>, name: Option<&str>) -> anyhow::Result<StoredRun> {
+    let runs = ladder.read_runs()?;
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    let found = match name {
+        Some(name) => runs.into_iter().find(|run| run.name == name),
+        None => runs.into_iter().next_back(),
+    };
+    match found {
+        Some(run) => Ok(run),
+        None if names.is_empty() => Err(anyhow::anyhow!("ladder `{}` was never run", ladder.name))
+            .hint(format!("cargo xtask prereg run {}", ladder.name)),
+        None => bail!(
+            "ladder `{}` has no run `{}`; there are {}",
+            ladder.name,
+            name.unwrap_or_default(),
+            names.join(", ")
+        ),
+    }
+}
+
+/// One line on how a run ended, for the terminal.
+pub(super) fn render_end(result: &ResultFile) -> String {
+    match (result.status, &result.rule) {
+        (Status::Decided, Some(rule)) => {
+            format!("rule `{rule}` fired: {}", result.action.as_deref().unwrap_or_default())
+        }
+        (Status::Undecided, _) => {
+            format!("undecided: {}", result.why_open.as_deref().unwrap_or_default())
+        }
+        _ => format!("incomplete: {}", result.why_open.as_deref().unwrap_or_default()),
+    }
+}

@@ -1,0 +1,158 @@
+//! `prereg run`: step after step until nothing is left, each on disk before the next.
+//!
+//! What comes next is a function of the samples, so going on after a kill needs nothing else. No
+//! figure is shown before every rung is in.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use super::bench::{Bench, HowEnded};
+use super::launch::Launcher;
+use super::report::{is_written, make_report, render_end, write_report};
+use super::verify::{Checked, check_frozen};
+use super::{Ladder, StoredRun};
+use crate::base::diagnostic::HintExt as _;
+use crate::base::outcome::Outcome;
+use crate::prereg::args::RunArgs;
+use crate::prereg::sample::Record;
+use crate::sys::interrupt::Interrupt;
+use crate::sys::launch_lock::LaunchLock;
+use crate::sys::{clock, terminal};
+
+/// Runs a ladder, or goes on with it.
+pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
+    let ladder = Ladder::new(root, &args.name)?;
+    let checked = check_frozen(&ladder)?;
+    for note in &checked.notes {
+        terminal::log(&format!("note: {note}"));
+    }
+    let _lock = LaunchLock::acquire(root, "prereg run")?;
+    let interrupt = Interrupt::install()?;
+    let folder = choose_folder(&ladder, &checked, args)?;
+    let mut bench = Bench::open(root, &folder, args)?;
+    bench.start(&ladder, &checked, args.again.as_deref())?;
+    if let Some(reason) = &args.over_ceiling {
+        let known = bench.records.iter().any(|record| match record {
+            Record::OverCeiling { reason: earlier } => earlier == reason,
+            _ => false,
+        });
+        if !known {
+            bench.append(Record::OverCeiling { reason: reason.clone() })?;
+        }
+    }
+    bench.settle_lost_launch(&checked.document)?;
+
+    let version = checked.version()?.clone();
+    let mut launcher = Launcher::new(
+        root,
+        &ladder.name,
+        &checked.document,
+        &version,
+        (&checked.runner, &checked.model),
+        interrupt,
+    )?;
+    let ended = bench.measure(&checked.document, &mut launcher)?;
+    drop(launcher);
+    bench
+        .journal
+        .append(&json!({ "event": "run_end", "time": clock::now_utc(), "how": ended.word() }))?;
+    if ended == HowEnded::Interrupted {
+        terminal::log(&format!(
+            "prereg: interrupted; everything finished is on disk\nhint: cargo xtask prereg run {} \
+             --resume",
+            ladder.name
+        ));
+        return Ok(Outcome::Interrupted);
+    }
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let stored = ladder.read_run(&folder, &name)?;
+    let made = make_report(&ladder, &checked.frozen, &stored)?;
+    write_report(&folder, &made)?;
+    terminal::data(&render_end(&made.result));
+    let shown = folder.strip_prefix(root).unwrap_or(&folder).display().to_string();
+    terminal::log(&format!("prereg: {shown}/report.md"));
+    if ended == HowEnded::AtCeiling {
+        terminal::log(&format!(
+            "hint: cargo xtask prereg run {} --resume --over-ceiling \"reason\"",
+            ladder.name
+        ));
+    }
+    Ok(if made.result.is_clean() { Outcome::Done } else { Outcome::Violation })
+}
+
+/// The folder to run in: a new one, or the one to go on with.
+fn choose_folder(
+    ladder: &Ladder<'_>,
+    checked: &Checked,
+    args: &RunArgs,
+) -> anyhow::Result<PathBuf> {
+    let runs = ladder.read_runs()?;
+    if args.resume {
+        let last = runs
+            .last()
+            .with_context(|| format!("ladder `{}` was never run", ladder.name))
+            .hint(format!("cargo xtask prereg run {}", ladder.name))?;
+        if let Some(run) = &last.run {
+            ensure!(
+                run.entry_sha256 == checked.version()?.entry_sha256,
+                "run {} is of version {}, and version {} is in force",
+                last.name,
+                run.version,
+                checked.version()?.version
+            );
+            if run.machine != checked.machine {
+                return Err(anyhow::anyhow!(
+                    "run {} began on {}, and this is {}: rungs of two machines do not compare",
+                    last.name,
+                    run.machine,
+                    checked.machine
+                ))
+                .hint("go on there, or run it here from the start with --again \"reason\"");
+            }
+            // A run that was killed after its last sample still lacks its report.
+            if last.is_finished(&checked.document)
+                && is_written(&last.folder, &make_report(ladder, &checked.frozen, last)?)?
+            {
+                return Err(anyhow::anyhow!("run {} is complete", last.name))
+                    .hint(format!("cargo xtask prereg report {}", ladder.name));
+            }
+        }
+        return Ok(last.folder.clone());
+    }
+    if args.again.is_none() {
+        refuse_second_run(ladder, checked, &runs)?;
+    }
+    let date = clock::today();
+    let name = (1..)
+        .map(|number| if number == 1 { date.clone() } else { format!("{date}-{number}") })
+        .find(|name| !runs.iter().any(|run| run.name == *name))
+        .unwrap_or(date);
+    Ok(ladder.runs_path().join(name))
+}
+
+/// A version is run once: running it until its rules say what one likes is what freezing is against.
+fn refuse_second_run(
+    ladder: &Ladder<'_>,
+    checked: &Checked,
+    runs: &[StoredRun],
+) -> anyhow::Result<()> {
+    let entry = &checked.version()?.entry_sha256;
+    for stored in runs.iter().rev() {
+        if stored.run.as_ref().is_some_and(|run| run.entry_sha256 != *entry) {
+            continue;
+        }
+        let again = format!(
+            "cargo xtask prereg run {} --again \"reason\" keeps both, and the report says why",
+            ladder.name
+        );
+        if stored.is_finished(&checked.document) {
+            return Err(anyhow::anyhow!("this version was run: {}", stored.name)).hint(again);
+        }
+        return Err(anyhow::anyhow!("run {} of this version is not finished", stored.name)).hint(
+            format!("cargo xtask prereg run {} --resume goes on with it; {again}", ladder.name),
+        );
+    }
+    Ok(())
+}

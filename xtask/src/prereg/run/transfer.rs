@@ -1,0 +1,135 @@
+//! `prereg transfer`: the same reads on another machine, later. It records, and never re-opens the
+//! decision.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+
+use super::bench::{Bench, HowEnded};
+use super::launch::Launcher;
+use super::report::choose_run;
+use super::verify::check_frozen;
+use super::{Ladder, StoredRun, version_of};
+use crate::base::diagnostic::HintExt as _;
+use crate::base::outcome::Outcome;
+use crate::prereg::args::TransferArgs;
+use crate::prereg::document::Document;
+use crate::prereg::judge::{Phase, judge};
+use crate::prereg::sample::{Record, RunRecord};
+use crate::prereg::samples::file as samples_file;
+use crate::prereg::transfer::{plan_transfer, render_transfer, summarize_transfer};
+use crate::sys::interrupt::Interrupt;
+use crate::sys::launch_lock::LaunchLock;
+use crate::sys::{clock, terminal};
+
+/// Measures the transfer check of a run that decided.
+pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outcome> {
+    let ladder = Ladder::new(root, &args.name)?;
+    let checked = check_frozen(&ladder)?;
+    let version = checked.version()?.clone();
+    let (decided, document) = decided_run(&ladder, args.run.as_deref(), &checked.frozen)?;
+    let standing = judge(&document, &decided.samples.records);
+    let plan = plan_transfer(&document, &standing)
+        .map_err(anyhow::Error::msg)
+        .hint("the document's [transfer] says what is measured there, and what is expected")?;
+
+    let _lock = LaunchLock::acquire(root, "prereg transfer")?;
+    let interrupt = Interrupt::install()?;
+    let folder = choose_folder(&decided, &plan)?;
+    let mut bench = Bench::open(root, &folder, args)?;
+    if bench.records.is_empty() {
+        bench.append(Record::Run(RunRecord {
+            name: ladder.name.clone(),
+            version: version.version,
+            entry_sha256: version.entry_sha256.clone(),
+            date: clock::today(),
+            machine: checked.machine.clone(),
+            commit: checked.head.clone(),
+        }))?;
+    }
+    bench.settle_lost_launch(&plan)?;
+    let mut launcher = Launcher::new(
+        root,
+        &ladder.name,
+        &plan,
+        &version,
+        (&checked.runner, &checked.model),
+        interrupt,
+    )?;
+    let ended = bench.measure(&plan, &mut launcher)?;
+    drop(launcher);
+    match ended {
+        HowEnded::Interrupted => {
+            terminal::log(&format!(
+                "prereg: interrupted\nhint: cargo xtask prereg transfer {} goes on with it",
+                ladder.name
+            ));
+            return Ok(Outcome::Interrupted);
+        }
+        HowEnded::AtCeiling => {
+            terminal::log("prereg: what is left of the transfer does not fit the ladder's ceiling");
+            return Ok(Outcome::Violation);
+        }
+        HowEnded::Complete => {}
+    }
+    let there = decided.run.as_ref().context("the run that decided has no first line")?;
+    let result = summarize_transfer(&document, &plan, (there, &standing), &bench.records)
+        .map_err(anyhow::Error::msg)?;
+    let markdown = render_transfer(&ladder.name, &document, &result);
+    samples_file::write_derived(&folder.join("report.md"), &markdown)?;
+    let json = serde_json::to_string_pretty(&result)? + "\n";
+    samples_file::write_derived(&folder.join("result.json"), &json)?;
+    terminal::data(&markdown);
+    Ok(if result.held == Some(true) { Outcome::Done } else { Outcome::Violation })
+}
+
+fn decided_run(
+    ladder: &Ladder<'_>,
+    name: Option<&str>,
+    frozen: &crate::prereg::chain::Frozen,
+) -> anyhow::Result<(StoredRun, Document)> {
+    let stored = choose_run(ladder, name)?;
+    let run = stored.run.as_ref().with_context(|| format!("run {} is empty", stored.name))?;
+    let version = version_of(frozen, run)
+        .with_context(|| format!("run {} is of a version that is not in the chain", stored.name))?;
+    ensure!(
+        version.version == frozen.last()?.version,
+        "run {} is of version {}, and version {} is in force",
+        stored.name,
+        version.version,
+        frozen.last()?.version
+    );
+    let document = ladder.document_of(version)?;
+    let standing = judge(&document, &stored.samples.records);
+    if !matches!(standing.phase, Phase::Decided { .. }) {
+        return Err(anyhow::anyhow!("run {} decided nothing that could transfer", stored.name))
+            .hint(format!("cargo xtask prereg run {} --resume", ladder.name));
+    }
+    Ok((stored, document))
+}
+
+/// A new folder, or the last one that is not complete.
+fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<std::path::PathBuf> {
+    let date = clock::today();
+    let names: Vec<String> = samples_file::list_folders(&decided.folder)
+        .into_iter()
+        .filter(|name| name.starts_with("transfer-"))
+        .collect();
+    if let Some(last) = names.last() {
+        let path = decided.folder.join(last);
+        let text = crate::sys::files::read_text_if_present(&path.join("samples.jsonl"))?;
+        let samples = crate::prereg::sample::parse_samples(&text.unwrap_or_default())
+            .map_err(anyhow::Error::msg)?;
+        if matches!(judge(plan, &samples.records).phase, Phase::Ladder { .. }) {
+            return Ok(path);
+        }
+    }
+    let name = (1..)
+        .map(|number| match number {
+            1 => format!("transfer-{date}"),
+            number => format!("transfer-{date}-{number}"),
+        })
+        .find(|name| !names.contains(name))
+        .unwrap_or_default();
+    Ok(decided.folder.join(name))
+}

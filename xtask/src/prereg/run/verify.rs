@@ -1,0 +1,269 @@
+//! Whether everything is what was frozen: the document, the runner, the model, the code, the tree.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::{Ladder, RUNNERS};
+use crate::base::diagnostic::HintExt as _;
+use crate::cell::run::program_path;
+use crate::cell::runner::{CellVars, Runner, check_model, render_command};
+use crate::model::reference::{ModelKind, ResolvedModel};
+use crate::model::store::file as model_store;
+use crate::prereg::chain::{Frozen, Pins, Version, diff_document, sha256};
+use crate::prereg::document::Document;
+use crate::prereg::samples::file as samples_file;
+use crate::sys::git::trees::{list_changes, list_commits, list_tree, read_head};
+use crate::sys::{files, host};
+
+/// What the tree holds that is no part of a measured program.
+const NOT_CODE: [&str; 7] =
+    [".ci/", ".github/", "bench-configs/", "benchmarks/", "docs/", "xtask/", "models/"];
+
+/// A ladder that is what was frozen, ready to run.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub(super) frozen: Frozen,
+    pub(super) document: Document,
+    pub(super) runner: Runner,
+    pub(super) model: ResolvedModel,
+    /// The commit that is checked out.
+    pub(super) head: String,
+    /// Chip and memory of this machine.
+    pub(super) machine: String,
+    /// What the user should know and nothing refuses.
+    pub(super) notes: Vec<String>,
+}
+
+impl Checked {
+    /// The version in force.
+    pub(super) fn version(&self) -> anyhow::Result<&Version> {
+        self.frozen.last()
+    }
+}
+
+/// Refuses whatever is not what was frozen, with the way out.
+pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
+    let name = &ladder.name;
+    let frozen = ladder.require_frozen()?;
+    let version = frozen.last()?.clone();
+    let amend = format!("put it back, or: cargo xtask prereg amend {name} --why \"…\"");
+    let text = files::read_text(&ladder.root.join(ladder.document_path()))?;
+    if let Some(diff) = diff_document(&version.document, &text, name) {
+        return Err(anyhow::anyhow!(
+            "`{}` changed after version {} was frozen:\n{}",
+            ladder.document_path(),
+            version.version,
+            diff.trim_end()
+        ))
+        .hint(amend);
+    }
+    let document = ladder.document_of(&version)?;
+    let (_, runner) = ladder.read_runner(&document)?;
+    let model = resolve_model(ladder.root, &document.protocol.model)?;
+    let pins = read_pins(ladder, &document)?;
+    check_pins(&version.pins, &pins, &document, &amend)?;
+    check_committed(ladder, &document, &runner, &model)?;
+
+    let mut notes = Vec::new();
+    if pins.commit != version.pins.commit {
+        notes.push(format!(
+            "commit {} is checked out, {} was frozen; the code of the rungs is the same",
+            short(&pins.commit),
+            short(&version.pins.commit)
+        ));
+    }
+    if pins.machine != version.pins.machine {
+        notes.push(format!(
+            "this is {}, and the ladder was frozen on {}: the report will say so",
+            pins.machine, version.pins.machine
+        ));
+    }
+    Ok(Checked { frozen, document, runner, model, head: pins.commit, machine: pins.machine, notes })
+}
+
+fn short(commit: &str) -> &str {
+    commit.get(..10).unwrap_or(commit)
+}
+
+fn check_pins(frozen: &Pins, now: &Pins, document: &Document, amend: &str) -> anyhow::Result<()> {
+    let changed = |what: String| Err(anyhow::anyhow!(what)).hint(amend.to_owned());
+    if frozen.runner_sha256 != now.runner_sha256 {
+        return changed(format!(
+            "runner `{}` changed after the ladder was frozen",
+            document.protocol.runner
+        ));
+    }
+    if frozen.model_sha256 != now.model_sha256 {
+        return changed(format!(
+            "model `{}` is not the one that was frozen: its SHA-256 is {}…, not {}…",
+            document.protocol.model,
+            short(&now.model_sha256),
+            short(&frozen.model_sha256)
+        ));
+    }
+    if frozen.code_sha256 != now.code_sha256 {
+        return changed(format!(
+            "the code that rungs run is not what was frozen at commit {}",
+            short(&frozen.commit)
+        ));
+    }
+    for (revision, commits) in &frozen.revisions {
+        if now.revisions.get(revision) != Some(commits) {
+            return changed(format!("revision `{revision}` is not what was frozen"));
+        }
+    }
+    Ok(())
+}
+
+fn check_committed(
+    ladder: &Ladder<'_>,
+    document: &Document,
+    runner: &Runner,
+    model: &ResolvedModel,
+) -> anyhow::Result<()> {
+    let mut ours = vec![
+        ladder.document_path(),
+        ladder.frozen_path(),
+        format!("{RUNNERS}/{}.toml", document.protocol.runner),
+    ];
+    if model.kind == ModelKind::Synthetic {
+        ours.push(model.path.clone());
+    }
+    ours.extend(command_files(ladder.root, runner));
+    let changes: Vec<String> = list_changes(ladder.root)?
+        .into_iter()
+        .filter(|path| ours.contains(path) || (runner.build.is_some() && is_code(path)))
+        .collect();
+    if changes.is_empty() {
+        return Ok(());
+    }
+    Err(anyhow::anyhow!("not committed: {}", changes.join(", ")))
+        .hint("commit them: a run refers to a commit that others can look at")
+}
+
+/// Whether a path belongs to what a program of this workspace is built from.
+fn is_code(path: &str) -> bool {
+    let is_prose = !path.contains('/')
+        && (path.ends_with(".md") || path.starts_with("LICENSE") || path == ".gitignore");
+    !is_prose && !NOT_CODE.iter().any(|folder| path.starts_with(folder))
+}
+
+/// Everything that is fixed besides the document's text, as it is now.
+pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Result<Pins> {
+    let root = ladder.root;
+    let (runner_text, runner) = ladder.read_runner(document)?;
+    let model = resolve_model(root, &document.protocol.model)?;
+    check_model(&runner, model.kind).map_err(anyhow::Error::msg)?;
+    let mut revisions = BTreeMap::new();
+    for revision in document.items.iter().filter_map(|item| item.rev.as_ref()) {
+        revisions.insert(revision.clone(), list_commits(root, revision)?.join(" "));
+    }
+    let commit = read_head(root)?;
+    Ok(Pins {
+        code_sha256: read_code_hash(root, &runner, &commit)?,
+        commit,
+        runner_sha256: sha256(runner_text.as_bytes()),
+        model_sha256: read_model_hash(root, &model)?,
+        revisions,
+        machine: host::read_host_facts().hardware(),
+    })
+}
+
+/// For a program of this workspace the tracked files that it is built from; for any other its own
+/// bytes and those of the files that its command names.
+fn read_code_hash(root: &Path, runner: &Runner, commit: &str) -> anyhow::Result<Option<String>> {
+    if runner.build.is_some() {
+        let code: String = list_tree(root, commit)?
+            .iter()
+            .filter(|entry| is_code(&entry.path))
+            .map(|entry| format!("{} {}\n", entry.object, entry.path))
+            .collect();
+        ensure!(!code.is_empty(), "commit {commit} holds no code");
+        return Ok(Some(sha256(code.as_bytes())));
+    }
+    let mut listed = String::new();
+    let program = render_command(runner, &no_vars()).into_iter().next().unwrap_or_default();
+    let path = program_path(root, &program);
+    let path = if path.is_absolute() { Some(path) } else { host::which(&program) };
+    if let Some(path) = path.filter(|path| samples_file::is_file(path)) {
+        listed.push_str(&format!("{} program\n", files::read_sha256(&path)?));
+    }
+    for file in command_files(root, runner) {
+        listed.push_str(&format!("{} {file}\n", files::read_sha256(&root.join(&file))?));
+    }
+    Ok((!listed.is_empty()).then(|| sha256(listed.as_bytes())))
+}
+
+/// Files of the workspace that a runner's command names.
+fn command_files(root: &Path, runner: &Runner) -> Vec<String> {
+    render_command(runner, &no_vars())
+        .into_iter()
+        .skip(1)
+        .filter(|arg| !arg.is_empty() && !Path::new(arg).is_absolute())
+        .filter(|arg| samples_file::is_file(&root.join(arg)))
+        .collect()
+}
+
+fn no_vars() -> CellVars {
+    CellVars {
+        model: String::new(),
+        model_path: String::new(),
+        prompt_tokens: 0,
+        max_tokens: 0,
+        warmup_tokens: 0,
+        threads: None,
+        report: String::new(),
+        target_dir: "target".to_owned(),
+    }
+}
+
+fn resolve_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {
+    let mut models = model_store::resolve_models(root, &[word.to_owned()])?;
+    let model = models.pop().with_context(|| format!("model `{word}` stands for nothing"))?;
+    ensure!(models.is_empty(), "`{word}` stands for several models, and a ladder has one");
+    if model.kind == ModelKind::Missing {
+        let why = model.note.clone().unwrap_or_default();
+        return Err(anyhow::anyhow!("model `{word}` is missing: {why}"))
+            .hint("cargo xtask model list");
+    }
+    Ok(model)
+}
+
+fn read_model_hash(root: &Path, model: &ResolvedModel) -> anyhow::Result<String> {
+    let path = root.join(&model.path);
+    match model.kind {
+        ModelKind::Synthetic | ModelKind::Gguf => files::read_sha256(&path),
+        ModelKind::Directory => {
+            let mut listed = String::new();
+            for file in files::list_files(&path).iter().filter(|file| samples_file::is_file(file)) {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                listed.push_str(&format!("{} {name}\n", files::read_sha256(file)?));
+            }
+            for folder in samples_file::list_folders(&path) {
+                listed.push_str(&format!("folder {folder}\n"));
+            }
+            Ok(sha256(listed.as_bytes()))
+        }
+        ModelKind::Missing => bail!("model `{}` is missing", model.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_what_a_program_is_built_from() {
+        for path in ["Cargo.lock", "engine/src/lib.rs", "formats/Cargo.toml", ".cargo/config.toml"]
+        {
+            assert!(is_code(path), "{path}");
+        }
+        for path in
+            ["README.md", "docs/a.md", "benchmarks/x.csv", "xtask/src/main.rs", "LICENSE-MIT"]
+        {
+            assert!(!is_code(path), "{path}");
+        }
+    }
+}

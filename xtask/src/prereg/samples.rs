@@ -1,0 +1,3 @@
+//! The samples of a ladder on disk.
+
+pub(crate) mod file;

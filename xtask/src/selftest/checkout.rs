@@ -1,0 +1,3 @@
+//! A temporary checkout to try the real program in.
+
+pub(crate) mod run;

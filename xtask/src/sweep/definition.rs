@@ -1,0 +1,259 @@
+//! The definition of a sweep, `bench-configs/sweep/NAME.toml`: what is measured and under which
+//! limits. It parses and checks; it reads nothing.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use serde::Deserialize;
+
+use crate::base::definition::parse_toml;
+use crate::base::repeated::find_repeated;
+use crate::cell::journal::request::{Device, Request};
+use crate::sys::hardware::{Backend, HostFacts};
+
+/// The ladder that is shipped for GPU machines.
+const GPU_CONFIG: &str = "bench-configs/sweep/longprompt.toml";
+/// The grid that a processor finishes in about three minutes.
+const CPU_CONFIG: &str = "bench-configs/sweep/small.toml";
+
+/// A checked definition.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SweepConfig {
+    /// Words that stand for models, in order.
+    pub(crate) models: Vec<String>,
+    /// Prompt lengths in tokens, in order, none twice.
+    pub(crate) lengths: Vec<u64>,
+    /// Tokens to generate at most.
+    pub(crate) max_tokens: u64,
+    /// Tokens of the discarded pass.
+    pub(crate) warmup_tokens: u64,
+    /// When a cell is ended.
+    pub(crate) timeout: Duration,
+    /// Pause after each launched cell.
+    pub(crate) cooldown: Duration,
+    /// Pause after a cell that was hard on the machine.
+    pub(crate) big_cooldown: Duration,
+    /// The runner's name.
+    pub(crate) runner: String,
+    /// Compute threads, where a number is asked for.
+    pub(crate) threads: Option<u64>,
+    /// Limit on the address space of each cell.
+    pub(crate) cell_memory_limit_mb: Option<u64>,
+    /// What computes, as the output is named.
+    pub(crate) device: Device,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSweepConfig {
+    models: Vec<String>,
+    lengths: Vec<u64>,
+    #[serde(default = "default_max_tokens")]
+    max_tokens: u64,
+    #[serde(default = "default_warmup_tokens")]
+    warmup_tokens: u64,
+    #[serde(default = "default_timeout_s")]
+    timeout_s: f64,
+    #[serde(default)]
+    cooldown_s: f64,
+    #[serde(default)]
+    big_cooldown_s: f64,
+    #[serde(default = "default_runner")]
+    runner: String,
+    threads: Option<u64>,
+    cell_memory_limit_mb: Option<u64>,
+    #[serde(default)]
+    device: Device,
+}
+
+fn default_max_tokens() -> u64 {
+    32
+}
+
+fn default_warmup_tokens() -> u64 {
+    4
+}
+
+fn default_timeout_s() -> f64 {
+    300.0
+}
+
+fn default_runner() -> String {
+    "decode-bench".to_owned()
+}
+
+/// The definition that is used where none is named, and why.
+pub(crate) fn choose_default_config(host: &HostFacts) -> (&'static str, String) {
+    match host.backend() {
+        Backend::Cuda | Backend::Metal => {
+            let name = host.gpu.as_ref().map_or("an Apple GPU", |gpu| gpu.name.as_str());
+            (GPU_CONFIG, format!("this machine has a GPU ({name})"))
+        }
+        Backend::Cpu => {
+            (CPU_CONFIG, "no GPU was found: neither an NVIDIA driver nor Metal".to_owned())
+        }
+    }
+}
+
+/// Reads a definition and lays a request over it.
+///
+/// # Errors
+///
+/// Syntax, unknown keys, and values that no sweep can have, all with the path.
+pub(crate) fn parse_sweep_config(
+    display_path: &str,
+    text: &str,
+    request: &Request,
+) -> anyhow::Result<SweepConfig> {
+    let raw: RawSweepConfig = parse_toml(display_path, text)?;
+    let config = SweepConfig {
+        models: request.models.clone().unwrap_or(raw.models),
+        lengths: request.lengths.clone().unwrap_or(raw.lengths),
+        max_tokens: request.max_tokens.unwrap_or(raw.max_tokens),
+        warmup_tokens: request.warmup_tokens.unwrap_or(raw.warmup_tokens),
+        timeout: parse_seconds("timeout", request.timeout_s.unwrap_or(raw.timeout_s))?,
+        cooldown: parse_seconds("cooldown", request.cooldown_s.unwrap_or(raw.cooldown_s))?,
+        big_cooldown: parse_seconds(
+            "big cooldown",
+            request.big_cooldown_s.unwrap_or(raw.big_cooldown_s),
+        )?,
+        runner: request.runner.clone().unwrap_or(raw.runner),
+        threads: raw.threads,
+        cell_memory_limit_mb: request.cell_memory_limit_mb.or(raw.cell_memory_limit_mb),
+        device: raw.device,
+    };
+    check_config(&config)?;
+    Ok(config)
+}
+
+fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
+    if config.models.is_empty() {
+        bail!("the sweep has no models");
+    }
+    if config.lengths.is_empty() {
+        bail!("the sweep has no prompt lengths");
+    }
+    if config.lengths.contains(&0) {
+        bail!("a prompt length of 0 cannot be measured");
+    }
+    if config.max_tokens == 0 {
+        bail!("0 tokens to generate leave nothing to measure");
+    }
+    if config.timeout.is_zero() {
+        bail!("a timeout of 0 ends every cell");
+    }
+    let repeated = find_repeated(&config.lengths);
+    if !repeated.is_empty() {
+        let list: Vec<String> = repeated.iter().map(u64::to_string).collect();
+        bail!("these prompt lengths are there more than once: {}", list.join(", "));
+    }
+    Ok(())
+}
+
+fn parse_seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
+    match Duration::try_from_secs_f64(seconds) {
+        // More than a year is a slip, and times are added to clocks.
+        Ok(duration) if duration.as_secs() < 366 * 86_400 => Ok(duration),
+        _ => bail!("a {name} of {seconds} s is out of range"),
+    }
+}
+
+/// Reads a list of lengths as the command line has it: separated by spaces or commas.
+pub(crate) fn parse_lengths(text: &str) -> anyhow::Result<Vec<u64>> {
+    split_words(text, &[','])
+        .iter()
+        .map(|word| match word.parse() {
+            Ok(length) => Ok(length),
+            Err(_) => bail!("`{word}` is no prompt length"),
+        })
+        .collect()
+}
+
+/// Splits at white space and at other separators.
+pub(crate) fn split_words(text: &str, separators: &[char]) -> Vec<String> {
+    text.split(|character: char| character.is_whitespace() || separators.contains(&character))
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "models = [\"a\"]\nlengths = [512, 128]\ntimeout_s = 1.5\n";
+
+    fn parse(text: &str, request: &Request) -> Result<SweepConfig, String> {
+        parse_sweep_config("s.toml", text, request).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn what_is_left_out_has_a_default() {
+        let config = parse(TEXT, &Request::default()).unwrap();
+        assert_eq!(config.lengths, [512, 128]);
+        assert_eq!((config.max_tokens, config.warmup_tokens), (32, 4));
+        assert_eq!(config.timeout, Duration::from_millis(1500));
+        assert_eq!(config.runner, "decode-bench");
+        assert_eq!(config.device, Device::Auto);
+    }
+
+    #[test]
+    fn the_request_replaces_single_values() {
+        let request = Request {
+            lengths: Some(vec![7]),
+            timeout_s: Some(9.0),
+            models: Some(vec!["b".to_owned()]),
+            ..Request::default()
+        };
+        let config = parse(TEXT, &request).unwrap();
+        assert_eq!((config.lengths, config.models), (vec![7], vec!["b".to_owned()]));
+        assert_eq!(config.timeout, Duration::from_secs(9));
+        let later = Request { lengths: Some(vec![8]), ..Request::default() };
+        let merged = later.or(request);
+        assert_eq!((merged.lengths, merged.timeout_s), (Some(vec![8]), Some(9.0)));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        let refused = |lengths: &str| {
+            parse(&format!("models = [\"a\"]\nlengths = {lengths}\n"), &Request::default())
+                .unwrap_err()
+        };
+        assert_eq!(
+            refused("[512, 8, 512, 8, 512]"),
+            "these prompt lengths are there more than once: 512, 8"
+        );
+        assert_eq!(refused("[]"), "the sweep has no prompt lengths");
+        assert_eq!(refused("[0]"), "a prompt length of 0 cannot be measured");
+        let key = refused("[1]\ncool_down_s = 2");
+        assert!(key.contains("s.toml:3: unknown key `cool_down_s`"), "{key}");
+        for bad in ["-1.0", "nan", "1e300"] {
+            let text = format!("{TEXT}cooldown_s = {bad}\n");
+            assert!(parse(&text, &Request::default()).unwrap_err().contains("out of range"));
+        }
+    }
+
+    #[test]
+    fn words_are_split_at_spaces() {
+        assert_eq!(parse_lengths("512 2048,8192").unwrap(), [512, 2048, 8192]);
+        assert_eq!(parse_lengths("512 2k").unwrap_err().to_string(), "`2k` is no prompt length");
+        assert_eq!(split_words(" a,b  c ", &[]), ["a,b", "c"]);
+    }
+
+    #[test]
+    fn the_default_follows_the_machine() {
+        let cpu = choose_default_config(&HostFacts::default());
+        assert_eq!(cpu.0, CPU_CONFIG);
+        let gpu = HostFacts {
+            gpu: Some(crate::sys::hardware::GpuFacts {
+                name: "NVIDIA H200".to_owned(),
+                ..Default::default()
+            }),
+            ..HostFacts::default()
+        };
+        assert_eq!(
+            choose_default_config(&gpu),
+            (GPU_CONFIG, "this machine has a GPU (NVIDIA H200)".to_owned())
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! `cargo xtask sweep`: models × prompt lengths, one process a cell.
+//!
+//! Read the definition, plan the grid, build the engine, then cell by cell: gate, launch, classify,
+//! write. The rules are in `admission` and `classify`; this module and those below it are the order
+//! in which things happen.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::outcome::Outcome;
+use crate::cell::journal::{HostNote, Journal, SCHEMA, SweepStart};
+use crate::cell::runner::file as runner_store;
+use crate::sweep::args::Args;
+use crate::sys::interrupt::Interrupt;
+use crate::sys::launch_lock::LaunchLock;
+use crate::sys::{clock, env, files, git, host, terminal};
+
+use output::Output;
+use prepare::{Prepared, Target};
+
+mod act;
+mod output;
+mod prepare;
+
+/// Runs, resumes or lists a sweep.
+pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
+    let earlier = match &args.resume {
+        Some(csv) => Some(output::read_earlier(csv)?),
+        None => None,
+    };
+    let mut prepared = prepare::prepare(root, args, earlier.as_ref())?;
+    if args.list {
+        terminal::data(&prepare::render_list(&mut prepared, earlier.as_ref(), args.retry_lost));
+        return Ok(Outcome::Done);
+    }
+    let interrupt = Interrupt::install()?;
+    let _lock = LaunchLock::acquire(root, "sweep")?;
+    if let Err(error) = runner_store::build_runner(root, &prepared.runner) {
+        // Ctrl-C reaches the compiler as well.
+        return if interrupt.is_set() { Ok(Outcome::Interrupted) } else { Err(error) };
+    }
+    let program = find_program(root, &prepared)?;
+    prepared.settings.program_sha256 = Some(files::read_sha256(&program)?);
+    prepared.engine_version = match prepared.runner.build {
+        Some(_) => host::read_version(&program),
+        None => None,
+    };
+    let output = open_output(root, args, &prepared, earlier)?;
+    act::run(root, args, prepared, output, interrupt)
+}
+
+/// The program that will measure.
+fn find_program(root: &Path, prepared: &Prepared) -> anyhow::Result<PathBuf> {
+    let (_, command) = prepared.launch_of(root, prepared.grid.cells().next(), "report.json");
+    runner_store::find_program(root, &prepared.runner, &command)
+}
+
+/// Starts new files, or goes on with those of an earlier sweep after checking that it is the same.
+fn open_output(
+    root: &Path,
+    args: &Args,
+    prepared: &Prepared,
+    earlier: Option<output::Earlier>,
+) -> anyhow::Result<Output> {
+    let scrub = env::read_scrub(root);
+    let start = sweep_start(root, prepared, earlier.is_some());
+    match earlier {
+        Some(earlier) => {
+            output::check_same_settings(&earlier, &prepared.settings)?;
+            Output::go_on(root, earlier, scrub, &start)
+        }
+        None => {
+            let csv = match &args.output {
+                Some(path) => output::explicit_name(path)?,
+                None => output::automatic_name(root, &prepared.target, &prepared.config_name),
+            };
+            Output::start(root, &csv, scrub, &start)
+        }
+    }
+}
+
+fn sweep_start(root: &Path, prepared: &Prepared, resumed: bool) -> SweepStart {
+    let git = git::read_git_state(root);
+    SweepStart {
+        time: clock::now_utc(),
+        schema: SCHEMA,
+        resumed,
+        args: env::read_args(),
+        request: prepared.request.clone(),
+        settings: prepared.settings.clone(),
+        settings_sha256: prepare::hash_settings(&prepared.settings),
+        config_sha256: prepared.config_sha256.clone(),
+        record_in_force: !prepared.ignores_record,
+        host: HostNote::from(&prepared.host),
+        commit: git.commit,
+        dirty: git.dirty,
+        engine_version: prepared.engine_version.clone(),
+        environment: env::read_relevant_vars(),
+    }
+}
+
+/// What an earlier journal says, or nothing.
+fn journal_of(earlier: Option<&output::Earlier>) -> Journal {
+    earlier.map(|earlier| earlier.journal.clone()).unwrap_or_default()
+}
+
+/// The parts of the output's name that the machine gives.
+impl Target {
+    /// `cpu_xeon`, `cuda_gb10`.
+    fn name(&self) -> String {
+        format!("{}_{}", self.backend.name(), self.slug)
+    }
+}

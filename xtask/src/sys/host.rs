@@ -1,0 +1,133 @@
+//! The host: processor, memory, GPU, kernel, and what is free of it.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::sys::hardware::{GpuFacts, HostFacts};
+
+/// Reads what identifies the machine. What cannot be read is left out.
+pub(crate) fn read_host_facts() -> HostFacts {
+    HostFacts {
+        os: std::env::consts::OS.to_owned(),
+        kernel: read_trimmed("/proc/sys/kernel/osrelease"),
+        cpu: read_cpu_name(),
+        cores: std::thread::available_parallelism().ok().map(|count| count.get() as u64),
+        memory_bytes: read_total_memory_bytes(),
+        gpu: read_gpu(),
+    }
+}
+
+/// Memory of the machine, or of this cgroup where that has less.
+pub(crate) fn read_total_memory_bytes() -> Option<u64> {
+    let total = read_meminfo_bytes("MemTotal:").or_else(read_sysctl_memory_bytes);
+    [total, read_cgroup_limit_bytes()].into_iter().flatten().min()
+}
+
+/// Memory that could be had now without swapping.
+pub(crate) fn read_available_memory_bytes() -> Option<u64> {
+    let available = read_meminfo_bytes("MemAvailable:");
+    [available, read_cgroup_free_bytes()].into_iter().flatten().min()
+}
+
+/// Processes of this cgroup that the kernel has killed for memory so far.
+pub(crate) fn read_cgroup_oom_kills() -> Option<u64> {
+    let text = read_cgroup_file("memory.events", "memory.oom_control")?;
+    crate::sys::hardware::parse_keyed_count(&text, "oom_kill")
+}
+
+fn read_meminfo_bytes(key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    crate::sys::hardware::parse_meminfo_bytes(&text, key)
+}
+
+fn read_sysctl_memory_bytes() -> Option<u64> {
+    output_of("sysctl", &["-n", "hw.memsize"])?.trim().parse().ok()
+}
+
+fn read_cgroup_limit_bytes() -> Option<u64> {
+    read_cgroup_file("memory.max", "memory.limit_in_bytes")?.trim().parse().ok()
+}
+
+fn read_cgroup_free_bytes() -> Option<u64> {
+    let used: u64 =
+        read_cgroup_file("memory.current", "memory.usage_in_bytes")?.trim().parse().ok()?;
+    Some(read_cgroup_limit_bytes()?.saturating_sub(used))
+}
+
+/// A file of this process's memory cgroup: version 2 by its first name, version 1 by its second.
+fn read_cgroup_file(v2_name: &str, v1_name: &str) -> Option<String> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    for (controllers, path) in crate::sys::hardware::parse_cgroup_paths(&own) {
+        let (mount, name) = match controllers {
+            "" => ("/sys/fs/cgroup", v2_name),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", v1_name)
+            }
+            _ => continue,
+        };
+        // Within a container the own path may not be visible, while the mount is the own group.
+        for folder in [Path::new(mount).join(path.trim_start_matches('/')), mount.into()] {
+            if let Ok(text) = std::fs::read_to_string(folder.join(name)) {
+                return Some(text);
+            }
+        }
+    }
+    None
+}
+
+fn read_cpu_name() -> Option<String> {
+    let from_proc = || {
+        let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+        crate::sys::hardware::parse_cpu_name(&text)
+    };
+    from_proc().or_else(|| {
+        let name = output_of("sysctl", &["-n", "machdep.cpu.brand_string"])?;
+        Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+    })
+}
+
+/// The first GPU: what `nvidia-smi` tells, or at least that the driver is there.
+fn read_gpu() -> Option<GpuFacts> {
+    if !Path::new("/proc/driver/nvidia").exists() && which("nvidia-smi").is_none() {
+        return None;
+    }
+    let query = "--query-gpu=name,memory.total,driver_version";
+    output_of("nvidia-smi", &[query, "--format=csv,noheader,nounits"])
+        .and_then(|text| crate::sys::hardware::parse_nvidia_smi(&text))
+        .or_else(|| {
+            Path::new("/proc/driver/nvidia/gpus").exists().then(|| GpuFacts {
+                name: "NVIDIA GPU".to_owned(),
+                memory_bytes: None,
+                driver: read_trimmed("/sys/module/nvidia/version"),
+            })
+        })
+}
+
+/// The version that a program prints for `--version`: the last word of the first line.
+pub(crate) fn read_version(program: &Path) -> Option<String> {
+    let text = output_of(&program.to_string_lossy(), &["--version"])?;
+    let version = text.lines().next()?.split_whitespace().last()?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+}
+
+/// Where a program lies: the path itself if it has a separator, else the first in `PATH`.
+pub(crate) fn which(program: &str) -> Option<std::path::PathBuf> {
+    if program.contains('/') {
+        let path = Path::new(program);
+        return path.is_file().then(|| path.to_owned());
+    }
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+}
+
+fn read_trimmed(path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+pub(super) fn output_of(program: &str, args: &[&str]) -> Option<String> {
+    let output =
+        Command::new(program).args(args).stdin(std::process::Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,74 @@
+//! Ctrl-C, SIGTERM and SIGHUP: noted, and waited for together with whatever else is waited for.
+//!
+//! A signal ends nothing by itself. It sets a flag and makes a pipe readable for good, so that a
+//! wait in progress ends at once; the command then ends its child, closes its journal and returns.
+
+use std::io::Write as _;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static WAKE_PIPE: OnceLock<(std::io::PipeReader, std::io::PipeWriter)> = OnceLock::new();
+
+/// Tells whether the run was interrupted. Cheap to copy: the state belongs to the process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Interrupt {
+    wake_fd: RawFd,
+}
+
+impl Interrupt {
+    /// Takes over the signals of this process; later calls share the first one's handler.
+    pub(crate) fn install() -> anyhow::Result<Interrupt> {
+        if let Some((reader, _)) = WAKE_PIPE.get() {
+            return Ok(Interrupt { wake_fd: reader.as_raw_fd() });
+        }
+        let pipe = std::io::pipe().context("cannot make a pipe for signals")?;
+        let (reader, _) = WAKE_PIPE.get_or_init(|| pipe);
+        ctrlc::set_handler(|| {
+            if !INTERRUPTED.swap(true, Ordering::SeqCst)
+                && let Some((_, writer)) = WAKE_PIPE.get()
+            {
+                // The byte is never read: the pipe stays readable for every later wait.
+                let mut writer: &std::io::PipeWriter = writer;
+                let _ = writer.write_all(b"!");
+            }
+        })
+        .context("cannot take over Ctrl-C")?;
+        Ok(Interrupt { wake_fd: reader.as_raw_fd() })
+    }
+
+    /// Whether a signal came.
+    pub(crate) fn is_set(self) -> bool {
+        INTERRUPTED.load(Ordering::SeqCst)
+    }
+
+    /// A descriptor that becomes readable, and stays so, when a signal comes. Never read from it.
+    pub(crate) fn wake_fd(self) -> RawFd {
+        self.wake_fd
+    }
+
+    /// Waits, but not beyond a signal. Returns whether the run may go on.
+    pub(crate) fn sleep(self, duration: Duration) -> bool {
+        let deadline = std::time::Instant::now() + duration;
+        while !self.is_set() {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            let mut poll = libc::pollfd { fd: self.wake_fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: `poll` points to one initialised entry, and its descriptor lives as long as
+            // the process does.
+            unsafe { libc::poll(&raw mut poll, 1, poll_timeout_ms(left)) };
+        }
+        false
+    }
+}
+
+/// The time as `poll` wants it: rounded up, so that a wait never ends before its time.
+pub(crate) fn poll_timeout_ms(duration: Duration) -> libc::c_int {
+    libc::c_int::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
+}
