@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::expr::Expr;
 use crate::cell::quiet::QuietRule;
+use crate::stats::expr::Expr;
 
 pub(crate) use display::number;
 pub(crate) use parse::parse_document;

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::compose::{Composed, Dropped, RungState, plan_rungs, with_dependents};
 use super::document::{Action, Document};
-use super::expr::Truth;
 use super::oracle::{TrialOutcome, Verdict, item_trials, judge_trial, rung_trials};
 use super::sample::{Record, total_cost_s};
+use crate::stats::expr::Truth;
 
 pub(crate) use round::{Conditions, ReadsAs, Round, is_fraction, launches, percent};
 

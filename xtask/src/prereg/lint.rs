@@ -9,10 +9,10 @@ use std::fmt;
 
 use super::compose::with_needs;
 use super::document::{Action, Document, NullRung, OnDrop, OracleCheck, Role, Source};
-use super::expr::Expr;
 use super::judge::percent;
 use super::metric::report_fields;
 use super::plan::count_launches;
+use crate::stats::expr::Expr;
 
 mod outcomes;
 

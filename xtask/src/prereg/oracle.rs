@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::compose::with_needs;
 use super::document::{Bound, Difference, Document, Oracle, OracleCheck, number};
-use super::expr::Number;
 use super::metric::{figure, find_non_finite};
 use super::sample::{CommandRecord, LaunchRecord, Record, Series, Slot};
+use crate::stats::expr::Number;
 
 /// A launch for oracles: which settings and items. Oracles that ask for the same share it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,6 @@ use crate::model::reference::is_plain_name;
 use crate::prereg::args::{Args, Command, NameArgs};
 use crate::prereg::chain::{DataBefore, Frozen, Version, parse_frozen};
 use crate::prereg::document::{Document, parse_document};
-use crate::prereg::expr::Number;
 use crate::prereg::judge::{Phase, judge};
 use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
 use crate::prereg::sample::{Record, RunRecord, Samples, parse_samples};
@@ -26,6 +25,7 @@ use crate::prereg::samples::file as samples_file;
 use crate::prereg::template::render_template;
 use crate::sys::git;
 use crate::sys::interrupt::Interrupt;
+use crate::stats::expr::Number;
 use crate::sys::{files, terminal};
 
 mod bench;

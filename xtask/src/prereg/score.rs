@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::document::{Document, Expectation};
-use super::expr::Truth;
 use super::judge::Conditions;
+use crate::stats::expr::Truth;
 
 /// How one expectation came out.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::compose::RungState;
 use super::document::{Document, NullRung, OnDrop, Transfer};
-use super::expr::{Names, Number, Truth};
 use super::judge::{Standing, is_fraction, judge, percent};
 use super::sample::{Record, RunRecord, total_cost_s};
+use crate::stats::expr::{Names, Number, Truth};
 
 /// `result.json` of a transfer.
 #[derive(Debug, Clone, Serialize)]

@@ -12,7 +12,7 @@ use super::{
 use crate::base::definition::parse_toml;
 use crate::base::diagnostic::HintExt as _;
 use crate::cell::quiet::QuietRule;
-use crate::prereg::expr::{Expr, parse_condition, parse_number};
+use crate::stats::expr::{Expr, parse_condition, parse_number};
 
 use oracle::{not_negative, oracle_check};
 

@@ -1,7 +1,7 @@
 //! Which names and functions each kind of expression may use.
 
 use super::Document;
-use crate::prereg::expr::{Kind, Signature};
+use crate::stats::expr::{Kind, Signature};
 
 /// What an expression is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

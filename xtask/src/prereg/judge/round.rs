@@ -8,10 +8,10 @@ use serde::{Serialize, Serializer};
 use super::{RuleOutcome, is_measured};
 use crate::prereg::compose::{Composed, Dropped, NULL, RungState};
 use crate::prereg::document::{Document, Role};
-use crate::prereg::expr::{Expr, Names, Number, Truth};
 use crate::prereg::metric::{figure, find_non_finite};
 use crate::prereg::oracle::{TrialOutcome, Verdict};
 use crate::prereg::sample::{LaunchRecord, Record, Slot};
+use crate::stats::expr::{Expr, Names, Number, Truth};
 use crate::stats::location::median;
 
 /// One pass over the ladder.
@@ -427,7 +427,7 @@ impl Conditions<'_> {
 
 /// Whether a formula is a ratio, so that its value reads best as a percentage.
 pub(crate) fn is_fraction(formula: &Expr) -> bool {
-    use crate::prereg::expr::Operator;
+    use crate::stats::expr::Operator;
     matches!(formula, Expr::Arithmetic(_, Operator::Divide, _))
         || matches!(formula, Expr::Arithmetic(_, Operator::Subtract, one)
             if matches!(**one, Expr::Number { value, .. } if value == 1.0))

@@ -6,9 +6,9 @@ use super::{ResultFile, Status, primary};
 use crate::prereg::chain::Version;
 use crate::prereg::compose::{NULL, RungState};
 use crate::prereg::document::{Document, Role};
-use crate::prereg::expr::{Expr, Number};
 use crate::prereg::judge::{Round, RuleResult, is_fraction, percent};
 use crate::prereg::oracle::Verdict;
+use crate::stats::expr::{Expr, Number};
 
 /// Renders the report.
 pub(crate) fn render_markdown(
