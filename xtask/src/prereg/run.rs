@@ -30,14 +30,10 @@ mod run;
 mod transfer;
 mod verify;
 
-/// Where documents lie.
 const DOCUMENTS: &str = "bench-configs/prereg";
-/// Where runners are defined.
 const RUNNERS: &str = "bench-configs/runners";
-/// Where runs lie.
 const RUNS: &str = "benchmarks/prereg";
 
-/// Does what is asked.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     match &args.command {
         Command::New(args) => new(root, args),
@@ -57,10 +53,8 @@ struct Ladder<'a> {
     name: String,
 }
 
-/// A run of a ladder that is on disk.
 #[derive(Debug)]
 struct StoredRun {
-    /// The folder's name.
     name: String,
     folder: PathBuf,
     /// What was run; `None` where a crash came before the first line.
@@ -109,7 +103,6 @@ impl<'a> Ladder<'a> {
             .hint(format!("cargo xtask prereg freeze {}", self.name))
     }
 
-    /// The document of a frozen version, as it was frozen.
     fn document_of(&self, version: &Version) -> anyhow::Result<Document> {
         parse_document(
             &format!("version {} of {}", version.version, self.document_path()),
@@ -160,7 +153,6 @@ impl<'a> Ladder<'a> {
         })
     }
 
-    /// The noise that the last run measured, where there is one.
     fn read_noise(&self, frozen: Option<&Frozen>) -> anyhow::Result<Option<f64>> {
         let Some(frozen) = frozen else { return Ok(None) };
         for stored in self.read_runs()?.iter().rev() {
@@ -174,7 +166,6 @@ impl<'a> Ladder<'a> {
         Ok(None)
     }
 
-    /// Everything that the linter finds.
     fn lint(&self, document: &Document, runner: &Runner) -> anyhow::Result<Vec<Finding>> {
         let reports = match runner.result {
             ResultFormat::Report => Reports::Written,
@@ -202,7 +193,6 @@ fn run_order(name: &str) -> (String, u32) {
     (date.to_owned(), number)
 }
 
-/// The version that a run ran.
 fn version_of<'a>(frozen: &'a Frozen, run: &RunRecord) -> Option<&'a Version> {
     frozen.versions.iter().find(|version| version.entry_sha256 == run.entry_sha256)
 }

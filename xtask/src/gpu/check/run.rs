@@ -30,13 +30,11 @@ mod ending;
 mod launch;
 mod output;
 
-/// Why graphs are not checked.
 const NO_GRAPHS: &str =
     "decode-bench does not offer graph capture; docs/CUDA.md says what stops it";
 /// NVIDIA's checker of device memory.
 const SANITIZER: &str = "compute-sanitizer";
 
-/// Runs the checks.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let started = clock::Stopwatch::start();
     let interrupt = Interrupt::install()?;
@@ -106,11 +104,9 @@ fn find_models(root: &Path, words: &[String]) -> anyhow::Result<Vec<ResolvedMode
     }
 }
 
-/// The checks as they are made.
 struct Checks<'a, 'b> {
     launcher: &'a mut Launcher<'b>,
     results: Vec<CheckResult>,
-    /// Every run with numbers so far.
     measured: Vec<(Leg, LegNumbers)>,
 }
 
