@@ -122,7 +122,6 @@ fn prepare(root: &Path, target: &Path) -> anyhow::Result<Changes> {
     Ok(changes)
 }
 
-/// Lines for a shell.
 fn render_env(changes: &Changes) -> String {
     let line = |(name, value): &(String, Option<String>)| match value {
         Some(value) => format!("export {name}='{}'", value.replace('\'', "'\\''")),

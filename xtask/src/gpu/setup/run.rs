@@ -22,10 +22,8 @@ mod toolkit;
 
 /// Everything of this command, below the target folder.
 const FOLDER: &str = "cuda";
-/// The binary's name.
 const BINARY: &str = "decode-bench";
 
-/// Makes the toolchain and builds.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let target = files::absolute(&root.join(env::read_target_dir()))?;
     let folder = target.join(FOLDER);
@@ -43,7 +41,6 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     report(&carried, &toolkit)
 }
 
-/// Builds `decode-bench`; its path.
 fn build(
     root: &Path,
     target: &Path,
@@ -121,7 +118,6 @@ fn lay_out(carried: &Path, built: &Path, toolkit: &Toolkit) -> anyhow::Result<()
     Ok(())
 }
 
-/// Says where everything is, and whether the binary starts without CUDA.
 fn report(carried: &Path, toolkit: &Toolkit) -> anyhow::Result<Outcome> {
     let binary = carried.join(BINARY);
     let mut outcome = Outcome::Done;

@@ -96,7 +96,6 @@ pub(crate) fn find_installed_nvcc() -> Option<PathBuf> {
     from_var("CUDA_HOME").or_else(|| from_var("CUDA_PATH")).or_else(|| host::which("nvcc"))
 }
 
-/// The release of a compiler.
 pub(crate) fn read_nvcc_version(nvcc: &Path) -> anyhow::Result<ToolkitVersion> {
     let output = Command::new(nvcc)
         .arg("--version")

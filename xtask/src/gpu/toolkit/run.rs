@@ -12,17 +12,13 @@ use crate::gpu::toolkit::{Release, parse_pins, render_install_hint};
 use crate::model::fetch::run::pip::{render_last, run_told};
 use crate::sys::{files, terminal};
 
-/// The names under which Python is looked for.
 const PYTHONS: &[&str] = &["python3", "python"];
 /// Within the environment: the pins that are installed, written when all of them are.
 const STAMP: &str = ".arc-installed";
 
-/// Whether wheels had to be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Installed {
-    /// In this run.
     Now,
-    /// In an earlier one.
     Already,
 }
 

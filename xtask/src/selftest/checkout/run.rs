@@ -31,16 +31,12 @@ pub(crate) struct Checkout {
     xtask: PathBuf,
 }
 
-/// How a run of the binary ended.
 #[derive(Debug)]
 pub(crate) struct Ran {
     /// Its exit code; `None` where a signal ended it.
     pub(crate) code: Option<i32>,
-    /// What it wrote to stdout.
     pub(crate) stdout: String,
-    /// What it wrote to stderr.
     pub(crate) stderr: String,
-    /// Its highest resident set.
     pub(crate) rss_peak_bytes: Option<u64>,
 }
 
@@ -83,7 +79,6 @@ impl Checkout {
         Ok(checkout)
     }
 
-    /// The workspace's root.
     pub(crate) fn root(&self) -> &Path {
         self.folder.path()
     }
@@ -95,7 +90,6 @@ impl Checkout {
         std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
     }
 
-    /// Removes a file, if there is one.
     pub(crate) fn remove(&self, path: &str) -> anyhow::Result<()> {
         match std::fs::remove_file(self.root().join(path)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -122,22 +116,18 @@ impl Checkout {
         Ok(launches)
     }
 
-    /// The OOM record's text.
     pub(crate) fn record_text(&self) -> anyhow::Result<String> {
         self.read(RECORD)
     }
 
-    /// Replaces the OOM record.
     pub(crate) fn write_record(&self, text: &str) -> anyhow::Result<()> {
         self.write(RECORD, text)
     }
 
-    /// The OOM record.
     pub(crate) fn record(&self) -> anyhow::Result<OomRecord> {
         crate::oom_record::file::read_record(&self.root().join(RECORD))
     }
 
-    /// A CSV of this checkout.
     pub(crate) fn csv(&self, path: &str) -> anyhow::Result<Table> {
         parse_csv(&self.read(path)?).with_context(|| format!("`{path}` is no CSV"))
     }
@@ -153,17 +143,14 @@ impl Checkout {
         Ok(table.rows().iter().map(describe).collect())
     }
 
-    /// The journal beside a CSV.
     pub(crate) fn journal(&self, csv: &str) -> anyhow::Result<Journal> {
         Ok(parse_journal(&self.read(&format!("{csv}.journal.jsonl"))?))
     }
 
-    /// Runs a sweep that writes to `csv`.
     pub(crate) fn sweep(&self, csv: &str, args: &[&str]) -> anyhow::Result<Ran> {
         self.sweep_with(csv, args, &[])
     }
 
-    /// Runs a sweep with variables in its environment.
     pub(crate) fn sweep_with(
         &self,
         csv: &str,
@@ -175,14 +162,12 @@ impl Checkout {
         self.xtask(&all, env)
     }
 
-    /// Goes on with a sweep.
     pub(crate) fn resume(&self, csv: &str, args: &[&str]) -> anyhow::Result<Ran> {
         let mut all = vec!["sweep", "--resume", csv];
         all.extend_from_slice(args);
         self.xtask(&all, &[])
     }
 
-    /// Runs the binary with any arguments.
     pub(crate) fn xtask(&self, args: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Ran> {
         let mut spec = ChildSpec::new(&self.xtask, self.root());
         spec.args = args.iter().map(Into::into).collect();
@@ -291,7 +276,6 @@ impl Checkout {
     }
 }
 
-/// A sweep that was started and runs.
 #[derive(Debug)]
 pub(crate) struct Started {
     child: std::process::Child,

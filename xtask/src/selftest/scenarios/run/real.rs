@@ -82,7 +82,6 @@ fn args_under(limit_mb: &str) -> [&str; 12] {
     ]
 }
 
-/// The release build of the engine; its path.
 fn build_engine(root: &Path) -> anyhow::Result<String> {
     terminal::log("building `decode-bench` of `engine` …");
     let shell = Shell::new()?;
