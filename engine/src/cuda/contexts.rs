@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
 
-use super::hooks::real;
+use super::calls;
 
 /// One context.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +87,7 @@ pub(super) fn end(number: u32) {
     };
     if aside != 0 {
         // SAFETY: the stream was created by `aside`, nothing else knows it, and its context lives.
-        unsafe { real::stream_destroy(aside) };
+        unsafe { calls::stream_destroy(aside) };
     }
 }
 
@@ -153,6 +153,6 @@ pub(super) fn aside(number: u32) -> Result<usize, c_int> {
     let known = context.aside;
     drop(contexts);
     // SAFETY: another thread was first; nothing knows the stream that was just created.
-    unsafe { real::stream_destroy(created) };
+    unsafe { calls::stream_destroy(created) };
     Ok(known)
 }
