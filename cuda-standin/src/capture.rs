@@ -10,7 +10,6 @@ use crate::counters::COUNTERS;
 use crate::state::capture::Capture;
 use crate::state::{State, code_of, enter, is_special};
 
-/// The capture that a stream is in.
 pub(crate) fn id_of(state: &State, stream: usize) -> Option<u64> {
     state.streams.get(&stream)?.capture.as_ref().map(Capture::id)
 }

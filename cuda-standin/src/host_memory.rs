@@ -6,10 +6,8 @@ use std::ffi::c_void;
 const ALIGNMENT: usize = 512;
 /// New memory holds this, so that a program that reads it before writing does so visibly.
 pub(crate) const NEW: u8 = 0xa5;
-/// Freed memory holds this.
 pub(crate) const FREED: u8 = 0xdd;
 
-/// Takes host memory for a block of `size` bytes.
 pub(crate) fn take_host_memory(size: u64) -> u64 {
     let size = (size as usize).next_multiple_of(ALIGNMENT);
     // SAFETY: the alignment is a power of two and divides the size.

@@ -9,7 +9,6 @@ mod quantised;
 mod reduce;
 mod rows;
 
-/// The host version of a kernel.
 pub(crate) fn find(name: &str) -> Option<Plan> {
     elementwise::find(name)
         .or_else(|| reduce::find(name))

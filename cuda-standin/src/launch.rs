@@ -63,7 +63,6 @@ impl<T: Copy> Device<T> {
         self.0.is_null()
     }
 
-    /// The values at an address.
     pub(crate) fn new(address: u64) -> Device<T> {
         Device(address as *mut T)
     }
@@ -127,7 +126,6 @@ impl Strides {
     }
 }
 
-/// The value of an IEEE half-precision number.
 pub(crate) fn half_to_f32(bits: u16) -> f32 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let exponent = i32::from(bits >> 10 & 0x1f);

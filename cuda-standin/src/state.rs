@@ -17,7 +17,6 @@ use pool::Pool;
 pub(crate) mod capture;
 pub(crate) mod pool;
 
-/// Settings, from the environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// `ARC_STANDIN_DEVICES`: how many devices there are; 1.
@@ -55,7 +54,6 @@ pub(crate) enum Phase {
     ShutDown,
 }
 
-/// One allocation.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     pub(crate) size: u64,
@@ -64,7 +62,6 @@ pub(crate) struct Block {
     pub(crate) pool: Option<usize>,
 }
 
-/// One stream.
 #[derive(Default)]
 pub(crate) struct Stream {
     pub(crate) context: usize,
@@ -87,12 +84,10 @@ pub(crate) struct Function {
     pub(crate) plan: Option<Plan>,
 }
 
-/// Everything that the driver knows.
 pub(crate) struct State {
     pub(crate) settings: Settings,
     pub(crate) phase: Phase,
     pub(crate) blocks: BTreeMap<u64, Block>,
-    /// Bytes of live allocations.
     pub(crate) live_bytes: u64,
     /// Addresses that were freed and not handed out again: tells a double free from a foreign one.
     pub(crate) freed: HashSet<u64>,
@@ -217,7 +212,6 @@ impl State {
         self.violations.push(what);
     }
 
-    /// Notes a launch that does nothing.
     pub(crate) fn note_without_host_version(&mut self, name: String) {
         COUNTERS.launch_without_host_version.add();
         self.without_host_version.insert(name);
@@ -288,7 +282,6 @@ impl State {
     }
 }
 
-/// The handle of a device's default pool.
 pub(crate) fn default_pool_handle(device: i32) -> usize {
     0x8000 + (device as usize) * 16
 }

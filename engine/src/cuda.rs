@@ -103,8 +103,8 @@ pub fn open_device(ordinal: usize) -> Result<Device, DeviceError> {
 /// Why the cache does not serve candle's allocations.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// It was installed before.
-    #[error("the CUDA allocator was installed before; it is set up once per process")]
+    /// A process installs it once.
+    #[error("the CUDA allocator is installed already; a process sets it up once")]
     AlreadyInstalled,
     /// The check's allocation was made and never came by.
     #[error(

@@ -23,7 +23,6 @@ mod linux {
         meminfo_bytes("MemTotal:")
     }
 
-    /// A line of `/proc/meminfo`.
     pub(crate) fn meminfo_bytes(key: &str) -> Option<u64> {
         read_kib("/proc/meminfo", key)
     }

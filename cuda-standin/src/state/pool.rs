@@ -5,7 +5,6 @@
 
 use crate::host_memory::return_host_memory;
 
-/// One pool.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     max_bytes: Option<u64>,
@@ -43,12 +42,10 @@ impl Pool {
         self.max_bytes.is_none_or(|max| self.used_bytes + self.reserved_bytes() + size <= max)
     }
 
-    /// Whether a reserved block has exactly this size.
     pub(crate) fn has_reserved(&self, size: u64) -> bool {
         self.reserved.iter().any(|&(_, held)| held == size)
     }
 
-    /// Takes a reserved block of exactly this size.
     pub(crate) fn reuse(&mut self, size: u64) -> Option<u64> {
         let found = self.reserved.iter().rposition(|&(_, held)| held == size)?;
         self.seen_free -= usize::from(found < self.seen_free);
@@ -74,7 +71,6 @@ impl Pool {
         }
     }
 
-    /// What a synchronisation does.
     pub(crate) fn shrink_to_threshold(&mut self) {
         self.seen_free = self.reserved.len();
         self.shrink_to(self.threshold_bytes);

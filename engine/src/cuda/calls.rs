@@ -167,7 +167,6 @@ fn error_name(code: c_int) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// The driver's name for a code.
 pub(super) fn describe(code: c_int) -> String {
     error_name(code).unwrap_or_else(|| format!("CUDA error {code}"))
 }

@@ -15,7 +15,7 @@ use crate::alloc::CaptureRefused;
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// Nothing would keep the graph's memory in place.
-    #[error("the capture is refused")]
+    #[error("the capture was refused")]
     Refused(#[from] CaptureRefused),
     /// The step failed, in the rehearsal or within the capture.
     #[error("the step failed")]

@@ -12,13 +12,11 @@ use cudarc::driver::sys;
 
 use super::calls;
 
-/// One context.
 #[derive(Debug, Clone, Copy)]
 struct Context {
     handle: usize,
     /// The device, for a primary context that was retained through the hooks.
     primary_of: Option<c_int>,
-    /// How often it is retained.
     retained: u32,
     alive: bool,
     /// A stream beside the program's, for what must stay out of a capture; 0 until it is needed.
@@ -91,7 +89,6 @@ pub(super) fn end(number: u32) {
     }
 }
 
-/// The numbers of all contexts that are alive.
 pub(super) fn alive() -> Vec<u32> {
     let contexts = contexts();
     (0..).zip(contexts.iter()).filter(|(_, known)| known.alive).map(|(number, _)| number).collect()

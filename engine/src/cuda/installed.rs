@@ -14,13 +14,10 @@ static CACHE: AtomicPtr<CudaCache> = AtomicPtr::new(ptr::null_mut());
 /// What the hooks do while there is none: one of [`Unserved`].
 static UNSERVED: AtomicU8 = AtomicU8::new(Unserved::NotInstalled as u8);
 
-/// Why no cache serves the hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Unserved {
-    /// Nothing was installed yet.
     NotInstalled = 0,
-    /// The kill switch.
     Killed = 1,
 }
 

@@ -89,9 +89,9 @@ pub struct Ballast {
     _device: Device,
 }
 
-/// The driver does not say how much memory is free.
+/// The driver does not report how much memory is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the driver does not say how much of the device's memory is free")]
+#[error("the driver does not report how much of the device's memory is free")]
 pub struct FreeMemoryUnknown;
 
 /// Blocks of a ballast, from large to small.
@@ -177,7 +177,6 @@ type InitFn = unsafe extern "C" fn() -> c_int;
 type FindFn = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
 type ProcessesFn = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut ProcessInfo) -> c_int;
 
-/// The functions of NVML that are used here.
 #[derive(Debug, Clone, Copy)]
 struct Nvml {
     find: FindFn,
@@ -214,7 +213,6 @@ impl Nvml {
     }
 }
 
-/// A device as NVML knows it.
 #[derive(Debug)]
 struct NvmlDevice {
     nvml: Nvml,

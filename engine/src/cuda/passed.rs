@@ -15,7 +15,6 @@ pub(super) struct PassedThrough {
     driver_ns: AtomicU64,
 }
 
-/// One reading of [`PassedThrough`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Passed {
     pub(super) not_installed: u64,

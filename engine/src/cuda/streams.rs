@@ -54,7 +54,6 @@ fn look_up(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
     Some(key)
 }
 
-/// The key of a stream of a context.
 pub(super) fn key_of(cache: &Cache<CudaDriver>, context: u32, raw: u64) -> StreamKey {
     cache.register_stream(DriverStream { device: context, raw })
 }

@@ -18,7 +18,6 @@ use super::codes::SHARED_OBJECT_SYMBOL_NOT_FOUND;
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("feature `cuda` of `engine` is made for Linux on x86-64 and AArch64");
 
-/// A shared library of CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
     Driver,
@@ -134,7 +133,6 @@ impl Slot {
         if known.is_null() { self.resolve() } else { known }
     }
 
-    /// Whether the real function exists.
     pub(super) fn is_found(&self) -> bool {
         self.target() != unresolved as *mut c_void
     }

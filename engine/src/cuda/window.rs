@@ -110,7 +110,6 @@ pub(super) fn give_up() {
     }
 }
 
-/// Unpins what was held by graphs that went within the window.
 fn unpin_deferred(cache: &CudaCache) {
     let tokens = std::mem::take(&mut *DEFERRED.lock().unwrap_or_else(PoisonError::into_inner));
     unpin(cache, tokens);
@@ -138,7 +137,6 @@ struct Pinned {
     token: GraphToken,
 }
 
-/// The captured graphs whose blocks are pinned.
 #[derive(Debug)]
 pub(super) struct Graphs(Mutex<Vec<Pinned>>);
 

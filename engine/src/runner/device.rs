@@ -51,7 +51,6 @@ impl Monitor {
         }
     }
 
-    /// The device for the report.
     pub(super) fn info(&self) -> DeviceInfo {
         #[cfg(feature = "cuda")]
         if let Some(probe) = &self.probe {
