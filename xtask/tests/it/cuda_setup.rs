@@ -1,12 +1,9 @@
 //! `cargo xtask cuda-setup` from outside, over a scripted Python, cargo and compiler: no network, and
 //! nothing is compiled.
 
-#[path = "fixture/folder.rs"]
-mod folder;
-
 use std::process::{Command, Output};
 
-use folder::Folder;
+use crate::fixture::folder::Folder;
 
 /// What an nvcc of 13.0 says.
 const NVCC_13_0: &str = "echo 'Cuda compilation tools, release 13.0, V13.0.88'";

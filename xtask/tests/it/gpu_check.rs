@@ -1,15 +1,10 @@
 //! `cargo xtask gpu-check` from outside, over the scripted runner: no GPU is involved.
 
-#[path = "fixture/folder.rs"]
-mod folder;
-#[path = "fixture/gpu_workspace.rs"]
-mod gpu_workspace;
-
 use std::process::Stdio;
 
 use serde_json::Value;
 
-use gpu_workspace::{Workspace, ZEROS, sound_cell, stderr, verdict_of, verdicts};
+use crate::fixture::gpu_workspace::{Workspace, ZEROS, sound_cell, stderr, verdict_of, verdicts};
 
 #[test]
 fn a_sound_program_passes_and_everything_is_on_disk() {

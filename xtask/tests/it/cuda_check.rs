@@ -1,12 +1,9 @@
 //! `cargo xtask cuda-check` from outside, over a scripted cargo: what it asks for, and what it makes of
 //! the answers. The suite itself is the engine's.
 
-#[path = "fixture/folder.rs"]
-mod folder;
-
 use std::process::{Command, Output};
 
-use folder::Folder;
+use crate::fixture::folder::Folder;
 
 /// A workspace with a cargo that notes what it is asked for.
 struct Workspace {
