@@ -1,35 +1,39 @@
 //! What differs from run to run, taken out of snapshots.
 
+use std::path::Path;
+
 use crate::Workspace;
 
-/// Filters of insta. Paths of the workspace, dates, times and hashes always go; what a test may want
-/// to see is asked for.
+/// Filters of insta: what a test does not want to see in its snapshots.
 #[derive(Clone)]
 #[must_use]
 pub struct Redaction(insta::Settings);
 
 impl Redaction {
-    /// For a snapshot of what a command printed in a workspace.
+    /// Paths of the workspace.
     pub fn new(workspace: &Workspace) -> Redaction {
-        let redaction = Redaction::bare();
-        let root = workspace.root();
-        let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-        redaction.text(&real.to_string_lossy(), "[ROOT]").text(&root.to_string_lossy(), "[ROOT]")
-    }
-
-    /// For one that no workspace is in.
-    pub fn bare() -> Redaction {
         let mut settings = insta::Settings::clone_current();
         settings.set_omit_expression(true);
-        Redaction(settings)
-            .pattern(
-                r"\b\d{4}-\d{2}-\d{2}[T_]\d{2}:?\d{2}:?\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})?",
-                "[TIME]",
-            )
-            .pattern(r"\b\d{4}-\d{2}-\d{2}(-\d+)?\b", "[DATE]")
-            .pattern(r"\b\d{2}:\d{2}:\d{2}\b", "[TIME]")
-            .pattern(r"\b[0-9a-f]{64}\b", "[SHA256]")
-            .pattern(r"\b[0-9a-f]{40}\b", "[COMMIT]")
+        Redaction(settings).path(workspace.root(), "[ROOT]")
+    }
+
+    /// Another path, as it was given and without links.
+    pub fn path(self, path: &Path, by: &str) -> Redaction {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.text(&real.to_string_lossy(), by).text(&path.to_string_lossy(), by)
+    }
+
+    /// Dates and times of day.
+    pub fn dates(self) -> Redaction {
+        let day = r"\b\d{4}-\d{2}-\d{2}";
+        let time = r"\d{2}:?\d{2}:?\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})?";
+        self.pattern(&format!("{day}[T_ ]{time}"), "[TIME]")
+            .pattern(&format!(r"{day}(-\d+)?\b"), "[DATE]")
+    }
+
+    /// SHA-256 sums and commits in full.
+    pub fn hashes(self) -> Redaction {
+        self.pattern(r"\b[0-9a-f]{64}\b", "[SHA256]").pattern(r"\b[0-9a-f]{40}\b", "[COMMIT]")
     }
 
     /// How long something took or will take, and `, … left` of a sweep's progress.
@@ -95,16 +99,17 @@ mod tests {
     fn what_differs_is_replaced_and_the_rest_is_not() {
         let workspace = Workspace::empty("/bin/sh");
         let shown = format!(
-            "{}/x of 2026-12-01, 2026-12-01-2 and 2026-12-01T03:04:05Z at 03:04:05: {} {} abc1234\n\
+            "{}/x of 2026-12-01, 2026-12-01-2 and 2026-12-01T03:04:05Z: {} {} abc1234\n\
              [done] a @ 512: 100.00 tok/s (0.1 s) — 1/4, about 3 s left\nv0.1.0 on AMD_EPYC_122GB",
             workspace.root().display(),
             "0a".repeat(32),
             "0b".repeat(20),
         );
-        let redaction = Redaction::new(&workspace).durations().speeds().machine().versions();
+        let redaction = Redaction::new(&workspace).dates().hashes().durations().speeds();
+        let redaction = redaction.machine().versions();
         let _in_force = redaction.bind();
         insta::assert_snapshot!(shown, @r"
-        [ROOT]/x of [DATE], [DATE] and [TIME] at [TIME]: [SHA256] [COMMIT] abc1234
+        [ROOT]/x of [DATE], [DATE] and [TIME]: [SHA256] [COMMIT] abc1234
         [done] a @ 512: [SPEED] tok/s ([DURATION]) — 1/4
         [VERSION] on [MACHINE]
         ");

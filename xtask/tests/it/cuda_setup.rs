@@ -1,9 +1,9 @@
 //! `cargo xtask cuda-setup` from outside, over a scripted Python, cargo and compiler: no network, and
 //! nothing is compiled.
 
-use std::process::{Command, Output};
+use testkit::{Command, Ran, Redaction, Workspace, assert_shown};
 
-use crate::fixture::folder::Folder;
+use crate::XTASK;
 
 /// What an nvcc of 13.0 says.
 const NVCC_13_0: &str = "echo 'Cuda compilation tools, release 13.0, V13.0.88'";
@@ -19,25 +19,23 @@ const LIBRARIES: &[&str] = &[
 ];
 
 /// A workspace whose PATH holds scripts alone.
-struct Workspace {
-    dir: Folder,
+struct Lab {
+    workspace: Workspace,
 }
 
-impl std::ops::Deref for Workspace {
-    type Target = Folder;
+impl std::ops::Deref for Lab {
+    type Target = Workspace;
 
-    fn deref(&self) -> &Folder {
-        &self.dir
+    fn deref(&self) -> &Workspace {
+        &self.workspace
     }
 }
 
-impl Workspace {
+impl Lab {
     /// With a C compiler, and a cargo that builds a binary which starts.
-    fn new() -> Workspace {
-        let workspace = Workspace { dir: Folder::new() };
-        workspace.write("Cargo.toml", "");
-        workspace.write("bench-configs/models/m.toml", "");
-        let root = workspace.dir.root().display().to_string();
+    fn new() -> Lab {
+        let workspace = Workspace::new(XTASK, &["m"]);
+        let root = workspace.root().display().to_string();
         workspace.write_program("bin/cc", "while [ $# -gt 1 ]; do shift; done; echo stub > \"$1\"");
         workspace.write_program("bin/g++", "exit 0");
         workspace
@@ -50,8 +48,9 @@ impl Workspace {
                  '{root}/built' '{root}/target/release/decode-bench'"
             ),
         );
-        workspace.needs(&["libc.so.6"]);
-        workspace
+        let lab = Lab { workspace };
+        lab.needs(&["libc.so.6"]);
+        lab
     }
 
     /// What the binary asks for at its start.
@@ -65,7 +64,7 @@ impl Workspace {
 
     /// A Python whose environments have a pip that does `pip`.
     fn python(&self, pip: &str) {
-        let root = self.dir.root().display();
+        let root = self.root().display();
         self.write_program("pip", &format!("echo \"$*\" >> '{root}/pip-calls'\n{pip}"));
         self.write_program(
             "bin/python3",
@@ -79,7 +78,7 @@ impl Workspace {
     /// What a pip does that installs the wheels.
     fn good_pip(&self) -> String {
         self.toolkit("wheels", NVCC_13_0);
-        let root = self.dir.root().display();
+        let root = self.root().display();
         format!(
             "to='{root}/target/cuda/wheels-13.0/lib/python3.9/site-packages/nvidia'\n/bin/mkdir -p \
              \"$to\"\n/bin/cp -Rp '{root}/wheels' \"$to/cu13\""
@@ -94,77 +93,40 @@ impl Workspace {
         }
     }
 
-    fn setup(&self, args: &[&str], env: &[(&str, &str)]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .arg("cuda-setup")
-            .args(args)
-            .current_dir(self.dir.root())
-            .env("PATH", self.path("bin"))
-            .env_remove("CARGO_TARGET_DIR")
-            .env_remove("CUDA_HOME")
-            .env_remove("CUDA_PATH")
-            .env_remove("NVCC_CCBIN")
-            .envs(env.iter().copied())
-            .output()
-            .unwrap()
+    fn setup(&self, args: &[&str]) -> Ran {
+        self.setup_command(args).run()
     }
 
-    fn redacted(&self, output: &Output) -> String {
-        let text = format!(
-            "exit: {:?}\n--- stdout\n{}--- stderr\n{}",
-            output.status.code(),
-            String::from_utf8_lossy(&output.stdout),
-            stderr(output)
-        );
-        text.replace(&*self.dir.root().canonicalize().unwrap().to_string_lossy(), "[ROOT]")
-            .replace(&*self.dir.root().to_string_lossy(), "[ROOT]")
+    /// With the toolkit in `toolkit` as the machine's.
+    fn setup_with_toolkit(&self, args: &[&str]) -> Ran {
+        self.setup_command(args).env("CUDA_HOME", self.path("toolkit")).run()
     }
 
-    fn names(&self, folder: &str) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(self.path(folder))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
+    fn setup_command(&self, args: &[&str]) -> Command {
+        self.command(&[&["cuda-setup"], args].concat()).env("PATH", self.path("bin"))
     }
-}
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    fn shown(&self) -> Redaction {
+        Redaction::new(self)
+    }
 }
 
 #[test]
 fn wheels_are_installed_once_and_the_binary_is_laid_out() {
-    let workspace = Workspace::new();
-    workspace.python(&workspace.good_pip());
-    let output = workspace.setup(&["--compute-cap", "121", "--jobs", "1"], &[]);
-    insta::assert_snapshot!(workspace.redacted(&output), @r"
-    exit: Some(0)
-    --- stdout
-    [ROOT]/target/cuda/sm_121/decode-bench
-    --- stderr
-    cuda-setup: installing nvidia-cuda-nvcc 13.0.88, nvidia-cuda-crt 13.0.88, nvidia-nvvm 13.0.88, nvidia-cuda-runtime 13.0.96, nvidia-cuda-cccl 13.0.85, nvidia-cuda-nvrtc 13.0.88, nvidia-curand 10.4.0.35, nvidia-cublas 13.1.0.3 …
-    cuda-setup: CUDA 13.0, installed from wheels: [ROOT]/target/cuda/wheels-13.0/lib/python3.9/site-packages/nvidia/cu13/bin/nvcc
-    cuda-setup: building `decode-bench` for compute capability 121; the kernels take about ten minutes on two processors the first time …
-    cuda-setup: built in 0 s
-    cuda-setup: at its start it needs libc.so.6
-    cuda-setup: it starts without a library of CUDA in sight
-    cuda-setup: on a device it loads libcuda.so.1 of the machine's driver, and libcublas.so.13, libcublasLt.so.13, libcurand.so.10, libnvrtc.so.13, libnvrtc-builtins.so.13.0
-    cuda-setup: carry `[ROOT]/target/cuda/sm_121` to the GPU machine; there, in a checkout:
-      cargo xtask gpu-check --binary sm_121/decode-bench
-    or, by hand, with LD_LIBRARY_PATH=[ROOT]/target/cuda/sm_121/lib before the program
-    ");
-    let calls = workspace.read("calls");
+    let lab = Lab::new();
+    lab.python(&lab.good_pip());
+    let output = lab.setup(&["--compute-cap", "121", "--jobs", "1"]);
+    assert_shown!(lab.shown().pattern(r"built in \d+ s", "built in [DURATION]"), output);
+    let calls = lab.read("calls");
     assert!(
         calls.contains("--features cuda --bin decode-bench --jobs=1 | 121 13000 1 "),
         "{calls}"
     );
-    let pip = workspace.read("pip-calls");
+    let pip = lab.read("pip-calls");
     assert!(pip.contains("--no-deps --only-binary :all: --require-hashes"), "{pip}");
     // The runtime is there as an archive alone, so that it is linked statically.
     assert_eq!(
-        workspace.names("target/cuda/link-13.0/lib64"),
+        lab.names("target/cuda/link-13.0/lib64"),
         [
             "libcublas.so",
             "libcublasLt.so",
@@ -174,9 +136,9 @@ fn wheels_are_installed_once_and_the_binary_is_laid_out() {
             "libnvrtc.so"
         ]
     );
-    assert_eq!(workspace.names("target/cuda/sm_121"), ["decode-bench", "lib"]);
+    assert_eq!(lab.names("target/cuda/sm_121"), ["decode-bench", "lib"]);
     assert_eq!(
-        workspace.names("target/cuda/sm_121/lib"),
+        lab.names("target/cuda/sm_121/lib"),
         [
             "libcublas.so.13",
             "libcublasLt.so.13",
@@ -185,70 +147,50 @@ fn wheels_are_installed_once_and_the_binary_is_laid_out() {
             "libnvrtc.so.13",
         ]
     );
-    let output = workspace.setup(&["--compute-cap", "121"], &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stderr(&output).contains("wheels installed before"));
-    assert_eq!(workspace.read("pip-calls").lines().count(), 1);
+    let output = lab.setup(&["--compute-cap", "121"]).exits_with(0);
+    assert!(output.stderr.contains("wheels installed before"));
+    assert_eq!(lab.read("pip-calls").lines().count(), 1);
 }
 
 #[test]
 fn an_installed_toolkit_is_used_and_said_so() {
-    let workspace = Workspace::new();
-    workspace.toolkit("toolkit", NVCC_13_0);
-    let home = workspace.path("toolkit");
-    let output = workspace.setup(&["--no-build"], &[("CUDA_HOME", home.to_str().unwrap())]);
-    insta::assert_snapshot!(workspace.redacted(&output), @r"
-    exit: Some(0)
-    --- stdout
-    [ROOT]/toolkit/bin/nvcc
-    --- stderr
-    cuda-setup: using the installed toolkit, CUDA 13.0: [ROOT]/toolkit/bin/nvcc
-    cuda-setup: the toolchain is complete; nothing was built
-    ");
-    assert_eq!(workspace.read("calls"), "", "nothing was built");
+    let lab = Lab::new();
+    lab.toolkit("toolkit", NVCC_13_0);
+    let output = lab.setup_with_toolkit(&["--no-build"]);
+    assert_shown!(lab.shown(), output);
+    assert_eq!(lab.read("calls"), "", "nothing was built");
     // One that is not complete is no half of a build.
-    std::fs::remove_file(home.join("lib64/libcurand.so.10")).unwrap();
-    let output = workspace.setup(&["--no-build"], &[("CUDA_HOME", home.to_str().unwrap())]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("the toolkit has no `libcurand.so`"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("hint: complete the toolkit, or use the wheels"));
+    lab.remove("toolkit/lib64/libcurand.so.10");
+    let output = lab.setup_with_toolkit(&["--no-build"]).exits_with(2);
+    assert!(output.stderr.contains("the toolkit has no `libcurand.so`"), "{}", output.stderr);
+    assert!(output.stderr.contains("hint: complete the toolkit, or use the wheels"));
 }
 
 #[test]
 fn a_toolkit_that_cudarc_does_not_know_is_refused() {
-    let workspace = Workspace::new();
-    workspace.toolkit("toolkit", "echo 'Cuda compilation tools, release 19.2, V19.2.1'");
-    let home = workspace.path("toolkit");
-    let output = workspace.setup(&[], &[("CUDA_HOME", home.to_str().unwrap())]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("CUDA 19.2 is not one that the pinned cudarc knows"));
+    let lab = Lab::new();
+    lab.toolkit("toolkit", "echo 'Cuda compilation tools, release 19.2, V19.2.1'");
+    let output = lab.setup_with_toolkit(&[]).exits_with(2);
+    assert!(output.stderr.contains("CUDA 19.2 is not one that the pinned cudarc knows"));
 }
 
 #[test]
 fn a_machine_without_python_or_venv_is_told_what_to_install() {
-    let workspace = Workspace::new();
-    let output = workspace.setup(&[], &[]);
-    insta::assert_snapshot!(workspace.redacted(&output), @r"
-    exit: Some(2)
-    --- stdout
-    --- stderr
-    error: cannot make a CUDA toolchain from wheels
-      caused by: no Python from 3.8 on: tried python3, python
-    hint: install Python (on Debian and Ubuntu: apt install python3 python3-venv), or a CUDA toolkit
-    ");
-    workspace.write_program(
+    let lab = Lab::new();
+    let output = lab.setup(&[]);
+    assert_shown!(lab.shown(), output);
+    lab.write_program(
         "bin/python3",
         "[ \"$1\" = -c ] && exit 0; echo 'No module named venv' >&2; exit 1",
     );
-    let output = workspace.setup(&[], &[]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("caused by: No module named venv"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("hint: on Debian and Ubuntu: apt install python3-venv"));
+    let output = lab.setup(&[]).exits_with(2);
+    assert!(output.stderr.contains("caused by: No module named venv"), "{}", output.stderr);
+    assert!(output.stderr.contains("hint: on Debian and Ubuntu: apt install python3-venv"));
 }
 
 #[test]
 fn each_failure_of_pip_is_told_with_its_way_out_and_taken_up_again() {
-    let workspace = Workspace::new();
+    let lab = Lab::new();
     for (says, hint) in [
         ("Connection refused", "hint: check the network"),
         ("[Errno 28] No space left on device", "hint: free some space"),
@@ -258,57 +200,47 @@ fn each_failure_of_pip_is_told_with_its_way_out_and_taken_up_again() {
         ),
         ("No matching distribution found", "hint: the index that pip uses has no such wheel"),
     ] {
-        workspace.python(&format!("echo 'ERROR: {says}' >&2; exit 1"));
-        let output = workspace.setup(&[], &[]);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).contains(&format!("caused by: ERROR: {says}")));
-        assert!(stderr(&output).contains(hint), "{}", stderr(&output));
+        lab.python(&format!("echo 'ERROR: {says}' >&2; exit 1"));
+        let output = lab.setup(&[]).exits_with(2);
+        assert!(output.stderr.contains(&format!("caused by: ERROR: {says}")));
+        assert!(output.stderr.contains(hint), "{}", output.stderr);
     }
-    workspace.python(&workspace.good_pip());
-    assert_eq!(workspace.setup(&[], &[]).status.code(), Some(0));
+    lab.python(&lab.good_pip());
+    lab.setup(&[]).exits_with(0);
 }
 
 #[test]
 fn a_binary_that_needs_cuda_to_start_is_a_failure() {
-    let workspace = Workspace::new();
-    workspace.toolkit("toolkit", NVCC_13_0);
-    let home = workspace.path("toolkit");
-    let env = [("CUDA_HOME", home.to_str().unwrap())];
-    workspace.needs(&["libc.so.6", "libcudart.so.13"]);
-    let output = workspace.setup(&[], &env);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("asks for [\"libcudart.so.13\"] at its start"));
-    workspace.needs(&["libc.so.6"]);
-    workspace.write_program("built", "echo 'cannot open libcuda.so.1' >&2; exit 127");
-    let output = workspace.setup(&[], &env);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("cannot open libcuda.so.1"), "{}", stderr(&output));
+    let lab = Lab::new();
+    lab.toolkit("toolkit", NVCC_13_0);
+    lab.needs(&["libc.so.6", "libcudart.so.13"]);
+    let output = lab.setup_with_toolkit(&[]).exits_with(1);
+    assert!(output.stderr.contains("asks for [\"libcudart.so.13\"] at its start"));
+    lab.needs(&["libc.so.6"]);
+    lab.write_program("built", "echo 'cannot open libcuda.so.1' >&2; exit 127");
+    let output = lab.setup_with_toolkit(&[]).exits_with(1);
+    assert!(output.stderr.contains("cannot open libcuda.so.1"), "{}", output.stderr);
 }
 
 #[test]
 fn kernels_of_another_compiler_are_made_anew() {
-    let workspace = Workspace::new();
-    workspace.toolkit("toolkit", NVCC_13_0);
-    workspace.write("target/release/build/candle-kernels-0123/output", "");
-    let home = workspace.path("toolkit");
+    let lab = Lab::new();
+    lab.toolkit("toolkit", NVCC_13_0);
+    lab.write("target/release/build/candle-kernels-0123/output", "");
     let is_cleaned = || {
-        let _ = std::fs::remove_file(workspace.path("calls"));
-        let output = workspace.setup(&[], &[("CUDA_HOME", home.to_str().unwrap())]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        workspace
-            .read("calls")
-            .contains("clean --quiet --locked --release --package candle-kernels")
+        lab.remove("calls");
+        lab.setup_with_toolkit(&[]).exits_with(0);
+        lab.read("calls").contains("clean --quiet --locked --release --package candle-kernels")
     };
     assert!(is_cleaned());
     assert!(!is_cleaned());
-    workspace.toolkit("toolkit", &format!("{NVCC_13_0} # patched"));
+    lab.toolkit("toolkit", &format!("{NVCC_13_0} # patched"));
     assert!(is_cleaned());
 }
 
 #[test]
 fn a_compute_capability_is_checked_before_anything_is_done() {
-    let workspace = Workspace::new();
-    let output = workspace.setup(&["--compute-cap", "9.0"], &[]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("write 90 for 9.0"), "{}", stderr(&output));
+    let lab = Lab::new();
+    let output = lab.setup(&["--compute-cap", "9.0"]).exits_with(2);
+    assert!(output.stderr.contains("write 90 for 9.0"), "{}", output.stderr);
 }

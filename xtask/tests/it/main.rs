@@ -5,10 +5,12 @@ mod ab;
 mod architecture;
 mod cuda_check;
 mod cuda_setup;
-mod fixture;
 mod gpu_check;
 mod model;
 mod oom_record;
 mod prereg;
 mod scenarios;
 mod sweep;
+
+/// The binary under test.
+pub(crate) const XTASK: &str = env!("CARGO_BIN_EXE_xtask");

@@ -1,65 +1,26 @@
 //! `cargo xtask oom-record` over the real binary: what it prints, its exit code, and the record's bytes.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use testkit::{Ran, Redaction, Workspace, assert_shown};
+
+use crate::XTASK;
+
+const PATH: &str = "benchmarks/.oom-record";
 
 /// A workspace with a record.
-struct Workspace {
-    dir: tempfile::TempDir,
+fn workspace(record: impl AsRef<[u8]>) -> Workspace {
+    let workspace = Workspace::new(XTASK, &[]);
+    workspace.write(PATH, record);
+    workspace
 }
 
-impl Workspace {
-    fn new(record: &[u8]) -> Workspace {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("Cargo.toml"), "").unwrap();
-        std::fs::create_dir(dir.path().join("bench-configs")).unwrap();
-        std::fs::create_dir(dir.path().join("benchmarks")).unwrap();
-        std::fs::write(dir.path().join("benchmarks/.oom-record"), record).unwrap();
-        Workspace { dir }
-    }
-
-    fn root(&self) -> &Path {
-        self.dir.path()
-    }
-
-    fn record_path(&self) -> PathBuf {
-        self.root().join("benchmarks/.oom-record")
-    }
-
-    fn record(&self) -> Vec<u8> {
-        std::fs::read(self.record_path()).unwrap()
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .arg("oom-record")
-            .args(args)
-            .current_dir(self.root())
-            .output()
-            .unwrap()
-    }
-
-    /// Runs git with an identity and settings of its own, so that those of the machine do not matter.
-    fn git(&self, args: &[&str]) -> String {
-        let output = Command::new("git")
-            .args(["-c", "user.name=Test", "-c", "user.email=test@example.invalid"])
-            .args(["-c", "commit.gpgsign=false", "-c", "core.hooksPath=/dev/null"])
-            .args(args)
-            .current_dir(self.root())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        text(&output.stdout).trim().to_owned()
-    }
-
-    fn commit(&self, message: &str) -> String {
-        self.git(&["commit", "--quiet", "--allow-empty", "--message", message]);
-        self.git(&["rev-parse", "--short", "HEAD"])
-    }
+fn run(workspace: &Workspace, args: &[&str]) -> Ran {
+    workspace.run(&[&["oom-record"], args].concat())
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+/// An empty commit, abbreviated.
+fn commit(workspace: &Workspace, message: &str) -> String {
+    workspace.git(&["commit", "--quiet", "--allow-empty", "--message", message]);
+    workspace.git(&["rev-parse", "--short", "HEAD"])
 }
 
 const RECORD: &str = "llama,2048,2026-07-01,8f14e45,,benchmarks/a.csv\n\
@@ -69,18 +30,10 @@ const RECORD: &str = "llama,2048,2026-07-01,8f14e45,,benchmarks/a.csv\n\
 
 #[test]
 fn list_prints_the_events_and_warns_of_each_malformed_line_once() {
-    let workspace = Workspace::new(RECORD.as_bytes());
-    let output = workspace.run(&["list"]);
-    assert_eq!(output.status.code(), Some(0));
+    let workspace = workspace(RECORD);
+    assert_shown!(Redaction::new(&workspace), run(&workspace, &["list"]));
     assert_eq!(
-        text(&output.stderr),
-        "warning: OOM record, line 2: skipped, 2 of 6 fields: `torn,51`\n"
-    );
-    assert_eq!(text(&output.stdout).lines().count(), 4);
-    let one = workspace.run(&["list", "--model", "llama", "--json"]);
-    let json: serde_json::Value = serde_json::from_slice(&one.stdout).unwrap();
-    assert_eq!(
-        json,
+        run(&workspace, &["list", "--model", "llama", "--json"]).json(),
         serde_json::json!([{
             "line": 1, "model": "llama", "prompt_target_len": 2048, "date": "2026-07-01",
             "commit": "8f14e45", "peak_bytes": null, "source_csv": "benchmarks/a.csv",
@@ -90,67 +43,52 @@ fn list_prints_the_events_and_warns_of_each_malformed_line_once() {
 
 #[test]
 fn a_missing_record_is_an_empty_one_and_none_is_made() {
-    let workspace = Workspace::new(b"");
-    std::fs::remove_file(workspace.record_path()).unwrap();
+    let workspace = workspace("");
+    workspace.remove(PATH);
     for args in [&["list"][..], &["explain", "llama", "1"], &["prune", "--model", "llama"]] {
-        let output = workspace.run(args);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        assert!(!workspace.record_path().exists());
+        run(&workspace, args).exits_with(0);
+        assert!(!workspace.path(PATH).exists());
     }
 }
 
 #[test]
 fn explain_shows_the_line_that_forbids_the_cell() {
-    let workspace = Workspace::new(RECORD.as_bytes());
-    let output = workspace.run(&["explain", "a,b: \"c\"", "512"]);
-    assert_eq!(output.status.code(), Some(0));
-    let stdout = text(&output.stdout);
-    assert!(stdout.contains("skipped before launch (SKIP:oom_record)"), "{stdout}");
-    assert!(stdout.contains("\"a,b: \"\"c\"\"\",512,2026-07-09,unknown,987654321"), "{stdout}");
-    let output = workspace.run(&["explain", "llama-8b", "2048"]);
-    let stdout = text(&output.stdout);
-    assert!(stdout.starts_with("llama-8b at 2048 tokens: launched"), "{stdout}");
+    let workspace = workspace(RECORD);
+    assert_shown!(Redaction::new(&workspace), run(&workspace, &["explain", "a,b: \"c\"", "512"]));
+    assert_shown!(Redaction::new(&workspace), run(&workspace, &["explain", "llama-8b", "2048"]));
 }
 
 #[test]
 fn prune_by_model_shows_the_diff_and_keeps_every_other_byte() {
-    let workspace = Workspace::new(RECORD.as_bytes());
-    let dry = workspace.run(&["prune", "--model", "llama", "--dry-run"]);
-    assert_eq!(dry.status.code(), Some(0));
-    assert_eq!(workspace.record(), RECORD.as_bytes());
-    assert!(text(&dry.stderr).ends_with("oom-record: 1 event would be removed (dry run)\n"));
-    let output = workspace.run(&["prune", "--model", "llama"]);
+    let workspace = workspace(RECORD);
+    let dry = run(&workspace, &["prune", "--model", "llama", "--dry-run"]).exits_with(0);
+    assert_eq!(workspace.read_bytes(PATH), RECORD.as_bytes());
+    assert!(dry.stderr.ends_with("oom-record: 1 event would be removed (dry run)\n"));
+    let output = run(&workspace, &["prune", "--model", "llama"]);
     assert_eq!(output.stdout, dry.stdout);
-    assert_eq!(
-        text(&output.stdout),
-        "--- benchmarks/.oom-record\n+++ benchmarks/.oom-record\n@@ -1,3 +1,2 @@\n\
-         -llama,2048,2026-07-01,8f14e45,,benchmarks/a.csv\n torn,51\n \"a,b: \
-         \"\"c\"\"\",512,2026-07-09,unknown,987654321,benchmarks/b.csv\n"
-    );
+    assert_shown!(Redaction::new(&workspace), output);
     let (_, rest) = RECORD.split_once('\n').unwrap();
-    assert_eq!(workspace.record(), rest.as_bytes());
-    let names: Vec<_> = std::fs::read_dir(workspace.root().join("benchmarks")).unwrap().collect();
-    assert_eq!(names.len(), 1, "nothing is left behind: {names:?}");
+    assert_eq!(workspace.read_bytes(PATH), rest.as_bytes());
+    assert_eq!(workspace.names("benchmarks"), [".oom-record"], "nothing is left behind");
 }
 
 #[test]
 fn prune_keeps_bytes_that_are_no_text_and_a_torn_end() {
-    let workspace = Workspace::new(b"\xff\xfe,1\nold,1,2026-01-01,x,,s\r\nnew,1,2026-02-01,x,,s");
-    let output = workspace.run(&["prune", "--before", "2026-02-01"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(workspace.record(), b"\xff\xfe,1\nnew,1,2026-02-01,x,,s");
+    let workspace = workspace(b"\xff\xfe,1\nold,1,2026-01-01,x,,s\r\nnew,1,2026-02-01,x,,s");
+    run(&workspace, &["prune", "--before", "2026-02-01"]).exits_with(0);
+    assert_eq!(workspace.read_bytes(PATH), b"\xff\xfe,1\nnew,1,2026-02-01,x,,s");
 }
 
 #[test]
 fn prune_by_a_fix_drops_the_commits_before_it_alone() {
-    let workspace = Workspace::new(b"");
+    let workspace = workspace("");
     workspace.git(&["init", "--quiet"]);
-    let old = workspace.commit("old");
+    let old = commit(&workspace, "old");
     let trunk = workspace.git(&["rev-parse", "--abbrev-ref", "HEAD"]);
-    let fix = workspace.commit("fix");
-    let later = workspace.commit("later");
+    let fix = commit(&workspace, "fix");
+    let later = commit(&workspace, "later");
     workspace.git(&["checkout", "--quiet", "-b", "side", &old]);
-    let side = workspace.commit("side");
+    let side = commit(&workspace, "side");
     workspace.git(&["checkout", "--quiet", &trunk]);
     let line = |model: &str, commit: &str| format!("{model},512,2026-07-01,{commit},,a.csv\n");
     let kept = [
@@ -163,64 +101,52 @@ fn prune_by_a_fix_drops_the_commits_before_it_alone() {
         "torn\n".to_owned(),
     ]
     .concat();
-    std::fs::write(workspace.record_path(), line("a", &old) + &kept).unwrap();
-    let output = workspace.run(&["prune", "--fixed-by", &fix]);
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    assert_eq!(text(&workspace.record()), kept);
-    assert_eq!(
-        stderr,
-        "oom-record: line 2 stays: it was recorded with the fix itself\noom-record: line 5 stays: \
-         commit `unknown` is not in this repository\noom-record: line 6 stays: commit `0123456` is \
-         not in this repository\noom-record: line 7 stays: commit `--all` is not in this \
-         repository\noom-record: line 8 stays: it is malformed\noom-record: 1 event removed\n"
+    workspace.write(PATH, line("a", &old) + &kept);
+    let ran = run(&workspace, &["prune", "--fixed-by", &fix]).exits_with(0);
+    assert_eq!(workspace.read(PATH), kept);
+    assert_shown!(
+        Redaction::new(&workspace).text(&old, "[OLD]").text(&fix, "[FIX]").text(&later, "[LATER]"),
+        ran
     );
-    let explained = workspace.run(&["explain", "b", "512"]);
-    let stdout = text(&explained.stdout);
+    let stdout = run(&workspace, &["explain", "b", "512"]).stdout;
     assert!(stdout.contains(&format!("with commit {fix}, 1 commit before HEAD")), "{stdout}");
 }
 
 #[test]
 fn prune_by_a_fix_that_git_does_not_know_changes_nothing() {
     let record = b"a,512,2026-07-01,8f14e45,,a.csv\n";
-    let workspace = Workspace::new(record);
-    let output = workspace.run(&["prune", "--fixed-by", "HEAD"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).starts_with("error: git knows no repository here: "));
+    let workspace = workspace(record);
+    let output = run(&workspace, &["prune", "--fixed-by", "HEAD"]).exits_with(2);
+    assert!(output.stderr.starts_with("error: git knows no repository here: "));
     workspace.git(&["init", "--quiet"]);
-    workspace.commit("first");
-    let output = workspace.run(&["prune", "--fixed-by", "v9"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(
-        text(&output.stderr),
-        "error: git knows no commit `v9`\nhint: name the commit, tag or branch that holds the fix; \
-         `git log` lists commits\n"
-    );
-    assert_eq!(workspace.record(), record);
+    commit(&workspace, "first");
+    let output = run(&workspace, &["prune", "--fixed-by", "v9"]).exits_with(2);
+    assert_shown!(Redaction::new(&workspace), output);
+    assert_eq!(workspace.read_bytes(PATH), record);
 }
 
 #[test]
 fn prune_needs_exactly_one_rule() {
-    let workspace = Workspace::new(RECORD.as_bytes());
+    let workspace = workspace(RECORD);
     for args in [
         &["prune"][..],
         &["prune", "--dry-run"],
         &["prune", "--model", "llama", "--before", "2026-07-09"],
         &["prune", "--before", "yesterday"],
     ] {
-        assert_eq!(workspace.run(args).status.code(), Some(2), "{args:?}");
+        run(&workspace, args).exits_with(2);
     }
-    assert_eq!(workspace.record(), RECORD.as_bytes());
+    assert_eq!(workspace.read_bytes(PATH), RECORD.as_bytes());
 }
 
 #[test]
 fn a_record_behind_a_link_stays_behind_it() {
-    let workspace = Workspace::new(b"");
-    let real = workspace.root().join("real-record");
-    std::fs::write(&real, RECORD).unwrap();
-    std::fs::remove_file(workspace.record_path()).unwrap();
-    std::os::unix::fs::symlink(&real, workspace.record_path()).unwrap();
-    assert_eq!(workspace.run(&["prune", "--model", "llama"]).status.code(), Some(0));
-    assert!(workspace.record_path().is_symlink());
-    assert_eq!(std::fs::read(&real).unwrap(), RECORD.split_once('\n').unwrap().1.as_bytes());
+    let workspace = workspace("");
+    let real = workspace.path("real-record");
+    workspace.write(&real, RECORD);
+    workspace.remove(PATH);
+    std::os::unix::fs::symlink(&real, workspace.path(PATH)).unwrap();
+    run(&workspace, &["prune", "--model", "llama"]).exits_with(0);
+    assert!(workspace.path(PATH).is_symlink());
+    assert_eq!(workspace.read(&real), RECORD.split_once('\n').unwrap().1);
 }
