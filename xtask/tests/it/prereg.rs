@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-#[path = "prereg/script.rs"]
 mod script;
 
 use script::{Fault, Figures, render_script};

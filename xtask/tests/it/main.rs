@@ -1,0 +1,16 @@
+//! The workflow from outside: the real binary, run in a workspace of its own. One test binary, so that
+//! the whole suite is linked once; `cargo test -p xtask --test it sweep::` runs one part of it.
+
+mod ab;
+mod architecture;
+mod cuda_check;
+mod cuda_setup;
+mod gpu_check;
+mod model;
+mod oom_record;
+mod prereg;
+mod scenarios;
+mod sweep;
+
+/// The binary under test.
+pub(crate) const XTASK: &str = env!("CARGO_BIN_EXE_xtask");
