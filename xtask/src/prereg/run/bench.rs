@@ -13,7 +13,6 @@ use super::verify::Checked;
 use super::{Ladder, version_of};
 use crate::cell::classify::Classification;
 use crate::cell::quiet::QuietRule;
-use crate::prereg::chain::sha256;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, Standing, is_measured, judge};
 use crate::prereg::plan::{Launch, MAX_REJECTED, Step, count_left, count_rejected, plan_step};
@@ -24,7 +23,7 @@ use crate::prereg::samples::file as samples_file;
 use crate::stats::location::median;
 use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
-use crate::sys::{clock, env, files, git, host, terminal};
+use crate::sys::{boot, clock, env, files, git, host, terminal};
 
 /// How measuring ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +76,7 @@ impl Bench {
         };
         let mut journal = journal.with_scrub(env::read_scrub(root));
         let facts = host::read_host_facts();
-        let boot = read_boot();
+        let boot = boot::read_boot_id();
         let entry = json!({
             "event": "session_start",
             "time": clock::now_utc(),
@@ -344,15 +343,8 @@ fn find_lost_launch(journal: &str, boot: &str) -> Option<Value> {
     let last = entries.iter().rev().find(|entry| {
         ["launch", "step_end", "run_end"].iter().any(|event| entry["event"] == *event)
     })?;
-    let elsewhere = last["boot"].as_str().is_some_and(|then| then != boot && !boot.is_empty());
+    let elsewhere = last["boot"].as_str().is_some_and(|then| boot::is_another_boot(then, boot));
     (last["event"] == "launch" && elsewhere).then(|| last["slot"].clone())
-}
-
-/// What distinguishes this start of the machine from others, without naming the machine.
-fn read_boot() -> String {
-    let id = files::read_text_if_present(Path::new("/proc/sys/kernel/random/boot_id"));
-    let id = id.ok().flatten().unwrap_or_default();
-    sha256(id.trim().as_bytes())[..12].to_owned()
 }
 
 #[cfg(test)]
