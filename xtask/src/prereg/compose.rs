@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use crate::prereg::document::parse_document;
 
-    const SEED: &str = include_str!("../../tests/prereg/seed.toml");
+    const SEED: &str = include_str!("../../tests/it/prereg/seed.toml");
 
     fn drop_item(item: &str, after_round: u32) -> Dropped {
         Dropped { item: item.to_owned(), after_round, why: String::new() }

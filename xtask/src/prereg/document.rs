@@ -141,14 +141,9 @@ pub(crate) enum OracleCheck {
     /// The generated tokens are the same, by the hash in the cell report.
     TokensEqual,
     /// A file that the launch writes into its output folder has the same bytes.
-    FileEqual {
-        file: String,
-    },
+    FileEqual { file: String },
     /// A metric differs by no more than the bound; `None` is a bound that the author forgot.
-    Metric {
-        metric: String,
-        bound: Option<Bound>,
-    },
+    Metric { metric: String, bound: Option<Bound> },
     /// The curve of a metric stays within the base's step-to-step band and holds no NaN or infinity.
     Overlay {
         metric: String,
@@ -163,10 +158,7 @@ pub(crate) enum OracleCheck {
         window: String,
     },
     /// A command, run in the item's tree with the item's environment, ends with this exit code.
-    Command {
-        command: Vec<String>,
-        exit: Option<i32>,
-    },
+    Command { command: Vec<String>, exit: Option<i32> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

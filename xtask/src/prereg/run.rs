@@ -23,9 +23,9 @@ use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
 use crate::prereg::sample::{Record, RunRecord, Samples, parse_samples};
 use crate::prereg::samples::file as samples_file;
 use crate::prereg::template::render_template;
+use crate::stats::expr::Number;
 use crate::sys::git;
 use crate::sys::interrupt::Interrupt;
-use crate::stats::expr::Number;
 use crate::sys::{files, terminal};
 
 mod bench;

@@ -2,10 +2,10 @@
 //! binary runs real sweeps that prove something about it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use rustix::process::Signal;
 
 use crate::cell::child::ChildSpec;
 use crate::cell::child::run::run_child;
@@ -13,7 +13,9 @@ use crate::cell::classify::ExitKind;
 use crate::cell::journal::{Journal, parse_journal};
 use crate::cell::row::{Table, parse_csv};
 use crate::oom_record::OomRecord;
+use crate::sys::command::{Running, Tool};
 use crate::sys::files;
+use crate::sys::git::git;
 use crate::sys::interrupt::Interrupt;
 
 /// No run of a scenario takes longer than this.
@@ -217,19 +219,13 @@ impl Checkout {
 
     /// Starts a sweep and lets it run for a while.
     pub(crate) fn start_sweep(&self, csv: &str, wait: Duration) -> anyhow::Result<Started> {
-        let mut command = Command::new(&self.xtask);
-        command
+        let running = Tool::new(&self.xtask)
             .args(["sweep", "--config", CONFIG, "--output", csv])
-            .current_dir(self.root())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        for (name, _) in clean_env() {
-            command.env_remove(name);
-        }
-        let child = command.spawn().context("cannot start a sweep")?;
+            .dir(self.root())
+            .env(&clean_env())
+            .start()?;
         std::thread::sleep(wait);
-        Ok(Started { child })
+        Ok(Started { running })
     }
 
     /// Waits until this many cells have been launched.
@@ -262,15 +258,7 @@ impl Checkout {
             ],
         ];
         for args in steps {
-            let status = Command::new("git")
-                .args(args)
-                .current_dir(self.root())
-                .stdin(Stdio::null())
-                .status()
-                .context("cannot run git")?;
-            if !status.success() {
-                bail!("git {} failed", args[0]);
-            }
+            git(self.root(), args.iter().copied()).read()?;
         }
         Ok(())
     }
@@ -278,24 +266,23 @@ impl Checkout {
 
 #[derive(Debug)]
 pub(crate) struct Started {
-    child: std::process::Child,
+    running: Running,
 }
 
 impl Started {
     /// Ends it by SIGKILL, as a power cut would, and waits until it is gone. Returns whether it was
     /// still running.
-    pub(crate) fn kill(mut self) -> anyhow::Result<bool> {
-        let was_running = self.child.try_wait().context("cannot ask for a sweep")?.is_none();
-        self.child.kill().context("cannot kill a sweep")?;
-        self.child.wait().context("cannot wait for a sweep")?;
+    pub(crate) fn kill(self) -> anyhow::Result<bool> {
+        let was_running = self.running.is_running()?;
+        self.running.signal(Signal::KILL)?;
+        self.running.wait()?;
         Ok(was_running)
     }
 
     /// Sends it SIGINT, as Ctrl-C does, and waits for its exit code.
-    pub(crate) fn interrupt(mut self) -> anyhow::Result<Option<i32>> {
-        // SAFETY: a plain system call on a child that is not reaped yet.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
-        Ok(self.child.wait().context("cannot wait for a sweep")?.code())
+    pub(crate) fn interrupt(self) -> anyhow::Result<Option<i32>> {
+        self.running.signal(Signal::INT)?;
+        Ok(self.running.wait()?.code())
     }
 }
 
