@@ -593,6 +593,27 @@ fn killed_at_random_twenty_times_it_ends_as_if_it_never_was() {
 }
 
 #[test]
+fn a_recorded_model_is_not_launched_and_an_oom_of_its_own_is_recorded_once() {
+    let workspace = Workspace::frozen(&Figures::default());
+    workspace.write("benchmarks/.oom-record", "model,50,2026-07-03,abc1234,,old.csv\n");
+    let output = workspace.prereg(&["run", "seed"]);
+    assert_eq!(code(&output), 2, "{}", stderr(&output));
+    let said = "not launched: the OOM record holds `model,50,2026-07-03,abc1234,,old.csv`";
+    assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    let hint = "`cargo xtask prereg run seed --ignore-oom-record`";
+    assert!(stderr(&output).contains(hint), "{}", stderr(&output));
+    assert!(!workspace.path("launches.log").exists());
+    assert!(!workspace.path("benchmarks/prereg").exists());
+
+    let figures = Figures { fault: Fault::OneItemCrashes, ..Figures::default() };
+    let workspace = Workspace::frozen(&figures);
+    workspace.prereg(&["run", "seed"]);
+    let record = workspace.read("benchmarks/.oom-record");
+    assert!(record.starts_with("model+P1,") && record.lines().count() == 1, "{record}");
+    assert!(record.trim_end().ends_with("/samples.jsonl,prereg run"), "{record}");
+}
+
+#[test]
 fn a_run_that_was_killed_before_its_report_is_given_one() {
     let workspace = Workspace::frozen(&Figures::default());
     assert_eq!(code(&workspace.prereg(&["run", "seed"])), 1);
