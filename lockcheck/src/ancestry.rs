@@ -2,13 +2,16 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::finding::{Code, Finding, Repair, Severity, Subject};
 use crate::parse::source::GitReference;
 
 /// How a new commit relates to an old one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Relation {
-    /// They are one.
+    /// Both are the same commit.
     Same,
     /// The old one is an ancestor of the new one.
     Forward,
@@ -37,7 +40,7 @@ impl Relation {
 }
 
 /// The relation of one package's commits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ancestry {
     /// The package.
     pub package: String,
@@ -47,7 +50,8 @@ pub struct Ancestry {
     pub new: String,
     /// The relation.
     pub relation: Relation,
-    /// What is to be known beyond it.
+    /// What else there is to know.
+    #[serde(skip)]
     pub note: Option<String>,
 }
 
@@ -58,25 +62,20 @@ impl fmt::Display for Ancestry {
     }
 }
 
-/// What is asked of ancestry.
+/// Which steps from the old commit to the new one are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AncestryRule {
-    /// Steps backward and sideways are told.
+    /// Every step is allowed; those backward and sideways are warnings.
     Tell,
-    /// Only steps forward pass.
+    /// Only steps forward are allowed; others are errors.
     RequireAncestor,
 }
 
-/// What a clone says of two commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommitFacts {
-    /// The old commit's whole id, where the clone has it.
     pub(crate) old: Option<String>,
-    /// The new commit's whole id, where the clone has it.
     pub(crate) new: Option<String>,
-    /// Whether the old one is an ancestor of the new one.
     pub(crate) old_leads_to_new: bool,
-    /// Whether the new one is an ancestor of the old one.
     pub(crate) new_leads_to_old: bool,
 }
 
@@ -132,7 +131,7 @@ pub(crate) enum PinFact {
     Settled,
 }
 
-/// What a clone makes of a pin: nothing to tell, or a code and a sentence.
+/// What the clone says against a pin, if anything: a code and a sentence.
 pub(crate) fn judge_pin(
     reference: &GitReference,
     commit: &str,
@@ -144,7 +143,7 @@ pub(crate) fn judge_pin(
             Some((Code::UnknownCommit, format!("{commit} is locked for {wanted}")))
         }
         PinFact::Candidates(count) if *count > 1 => {
-            Some((Code::ShortRev, format!("{wanted} means any of {count} commits of the clone")))
+            Some((Code::ShortRev, format!("{wanted} matches {count} commits of the clone")))
         }
         PinFact::TagAt(None) => Some((Code::Floating, format!("the clone does not have {wanted}"))),
         PinFact::TagAt(Some(now)) if now != commit => Some((

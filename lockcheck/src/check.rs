@@ -1,6 +1,8 @@
 //! The check: a workspace against its lock. It takes values and returns findings; it reads and
 //! prints nothing.
 
+use serde::Serialize;
+
 use crate::ancestry::Ancestry;
 use crate::finding::{Code, Finding, Repair, Severity, Subject};
 use crate::parse::lockfile::{LockError, LockFile, parse_lock};
@@ -49,7 +51,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether lock and manifests agree. Warnings are no disagreement.
+    /// Whether lock and manifests agree. Warnings are not a disagreement.
     pub fn agrees(&self) -> bool {
         self.count(Severity::Error) == 0
     }
@@ -67,16 +69,16 @@ impl Report {
 }
 
 /// How much was looked at.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
+    /// The version of the lock; 0 where it could not be read.
+    pub lock_version: u32,
     /// Members of the workspace.
     pub members: usize,
     /// Declared dependencies that were compared with the lock.
     pub pins: usize,
     /// Packages of the lock that were looked at.
     pub packages: usize,
-    /// The version of the lock; 0 where it could not be read.
-    pub lock_version: u32,
 }
 
 /// Checks a workspace against its lock. A missing or broken lock is a finding, not an error.
@@ -154,7 +156,7 @@ fn read_lock(text: Option<&str>) -> Result<LockFile, Box<Finding>> {
         let repair = match &error {
             LockError::Broken(_) => Repair::RestoreLock,
             LockError::UnknownVersion(_) => Repair::ByHand(
-                "lock with a cargo that writes a known version, or check with a newer verify-lock"
+                "lock with a cargo that writes a known version, or check with a newer lockcheck"
                     .to_owned(),
             ),
         };

@@ -19,9 +19,9 @@ use crate::read::GitRepo;
 pub struct CloneQuestion {
     /// The folder of the clone.
     pub clone: PathBuf,
-    /// The commit that was locked before; none asks for no ancestry.
+    /// The commit that was locked before; without one, ancestry is not checked.
     pub before: Option<Before>,
-    /// The commit that is locked now; none takes those of the lock.
+    /// The commit that is locked now; without one, those of the lock count.
     pub new: Option<String>,
     /// Which steps are allowed.
     pub rule: AncestryRule,
@@ -124,7 +124,6 @@ struct Pin<'l> {
     source: String,
 }
 
-/// The references of a repository with their commits, each once.
 fn find_pins<'l>(lock: &'l LockFile, url: &str) -> Vec<Pin<'l>> {
     let mut pins = BTreeMap::new();
     for package in &lock.packages {
@@ -149,7 +148,6 @@ struct Old {
     is_commit: bool,
 }
 
-/// How the new commits relate to the old one.
 fn relate(
     repo: &GitRepo,
     old: &Old,
@@ -185,10 +183,11 @@ fn relate(
                 .filter(|(found, _)| found.is_none())
                 .map(|(_, rev)| rev.as_str())
                 .collect();
-            let note = (!lacking.is_empty()).then(|| format!("it lacks {}", lacking.join(" and ")));
+            let note =
+                (!lacking.is_empty()).then(|| format!("the clone lacks {}", lacking.join(" and ")));
             (classify(&facts, same_repository), note)
         } else {
-            (Relation::RepositoryChanged, Some("the old lock has it from no git".to_owned()))
+            (Relation::RepositoryChanged, Some("the old lock does not take it from git".to_owned()))
         };
         Ok(Ancestry { package, old: old.rev.clone(), new, relation, note })
     };
@@ -204,7 +203,7 @@ fn read_old(
 ) -> Result<Old, Error> {
     let text = GitRepo::open(&workspace.root_dir)?.read_file_at(rev, "Cargo.lock")?;
     let lock = parse_lock(&text)
-        .map_err(|error| Error::in_text(&format!("{rev}:Cargo.lock"), error.text().clone()))?;
+        .map_err(|error| error.text().clone().in_file(&format!("{rev}:Cargo.lock")))?;
     let lead = lead.ok_or_else(|| Error::NoFamilyPackage { family: family.name.clone() })?;
     let same_name = || lock.named(&lead.name).iter().map(|&index| &lock.packages[index]);
     let old = same_name()

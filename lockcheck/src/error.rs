@@ -4,224 +4,69 @@
 use std::error::Error as _;
 use std::io;
 
-use crate::parse::spanned::TextError;
-
-/// Why a workspace could not be checked.
+/// Why a workspace could not be checked. Each says what it means in its message; paths are as they are
+/// shown to people, lines are counted from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Error {
-    /// The process has no current directory.
     #[error("cannot tell the current directory")]
     CurrentDir(#[source] io::Error),
-    /// No folder at or above the current one has a manifest.
     #[error("no `Cargo.toml` in `{dir}` or above")]
-    NoManifest {
-        /// The current folder.
-        dir: String,
-    },
-    /// The path given for a manifest leads to a folder.
+    NoManifest { dir: String },
     #[error("`{path}` is a directory, not a manifest")]
-    ManifestIsDirectory {
-        /// The path as given.
-        path: String,
-        /// The manifest that is probably meant.
-        meant: String,
-    },
-    /// The path given for a manifest has another name.
+    ManifestIsDirectory { path: String, meant: String },
     #[error("`{path}` is not named Cargo.toml")]
-    NotAManifest {
-        /// The path as given.
-        path: String,
-    },
-    /// A file cannot be read.
+    NotAManifest { path: String },
     #[error("cannot read `{path}`")]
-    Read {
-        /// The file.
-        path: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A folder cannot be listed.
+    Read { path: String, source: io::Error },
     #[error("cannot list `{path}`")]
-    List {
-        /// The folder.
-        path: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// There is a folder where a file should be.
+    List { path: String, source: io::Error },
     #[error("`{path}` is a directory, not a file")]
-    IsDirectory {
-        /// The folder.
-        path: String,
-    },
-    /// A file is too large to be a manifest or a lock.
+    IsDirectory { path: String },
     #[error("`{path}` has {bytes} bytes; the limit is {limit_bytes}")]
-    TooLarge {
-        /// The file.
-        path: String,
-        /// Its size.
-        bytes: u64,
-        /// The largest size that is read.
-        limit_bytes: u64,
-    },
-    /// A text is not what it should be.
+    TooLarge { path: String, bytes: u64, limit_bytes: u64 },
     #[error("{path}{}: {message}", .line.map_or_else(String::new, |line| format!(":{line}")))]
-    Text {
-        /// The file.
-        path: String,
-        /// The 1-based line, where one can be told.
-        line: Option<usize>,
-        /// What is wrong.
-        message: String,
-    },
-    /// Configuration files include one another without end.
+    Text { path: String, line: Option<usize>, message: String },
     #[error("`{path}` is included more than {limit} files deep")]
-    IncludeDepth {
-        /// The file that is not read any more.
-        path: String,
-        /// The limit.
-        limit: usize,
-    },
-    /// `package.workspace` leads to no workspace.
+    IncludeDepth { path: String, limit: usize },
     #[error(
         "{path}:{line}: `package.workspace` points at `{root}`, which is not the root of a workspace"
     )]
-    NotARoot {
-        /// The manifest.
-        path: String,
-        /// Its 1-based line.
-        line: usize,
-        /// The manifest that it points at.
-        root: String,
-    },
-    /// A manifest is in the folder of a workspace, but not part of it.
+    NotARoot { path: String, line: usize, root: String },
     #[error("`{path}` is not a member of the workspace `{root}`")]
-    NotAMember {
-        /// The manifest.
-        path: String,
-        /// The root manifest.
-        root: String,
-    },
-    /// An entry of `members` is not a glob pattern.
+    NotAMember { path: String, root: String },
     #[error("{place} is not a valid pattern")]
-    MemberPattern {
-        /// Manifest, line and entry.
-        place: String,
-        /// What is wrong with it.
-        source: glob::PatternError,
-    },
-    /// The folders of an entry of `members` cannot be listed.
+    MemberPattern { place: String, source: glob::PatternError },
     #[error("cannot list what {place} matches")]
-    MemberList {
-        /// Manifest, line and entry.
-        place: String,
-        /// What the system says.
-        source: glob::GlobError,
-    },
-    /// An entry of `members` matches a broken symbolic link.
+    MemberList { place: String, source: glob::GlobError },
     #[error("{place} reaches `{path}`, a symbolic link that leads nowhere or in a circle")]
-    MemberLinkBroken {
-        /// Manifest, line and entry.
-        place: String,
-        /// The link.
-        path: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// An entry of `members` matches a symbolic link that leads back up.
+    MemberLinkBroken { place: String, path: String, source: io::Error },
     #[error("{place} reaches `{path}`, a symbolic link back to a folder that it lies in")]
-    MemberLinkUp {
-        /// Manifest, line and entry.
-        place: String,
-        /// The link.
-        path: String,
-    },
-    /// An entry of `members` leads to no manifest.
+    MemberLinkUp { place: String, path: String },
     #[error("{place} leads to `{path}`, which does not exist")]
-    MemberMissing {
-        /// Manifest, line and entry.
-        place: String,
-        /// The manifest that is missing.
-        path: String,
-    },
-    /// The workspace has no such family.
+    MemberMissing { place: String, path: String },
     #[error("no family is named `{name}`; known are {}", .known.join(", "))]
-    UnknownFamily {
-        /// The name asked for.
-        name: String,
-        /// The families of the workspace.
-        known: Vec<String>,
-    },
-    /// git could not be run, or its answer could not be read.
+    UnknownFamily { name: String, known: Vec<String> },
     #[error("cannot run `{command}`")]
-    Git {
-        /// The command line.
-        command: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// git does not answer.
+    Git { command: String, source: io::Error },
     #[error("`{command}` did not answer within {limit_s} s")]
-    GitTimeout {
-        /// The command line.
-        command: String,
-        /// How long it was waited for.
-        limit_s: u64,
-    },
-    /// A folder is in no git repository.
+    GitTimeout { command: String, limit_s: u64 },
     #[error("`{dir}` is not a git repository")]
-    NotARepository {
-        /// The folder.
-        dir: String,
-    },
-    /// A repository does not have a revision.
+    NotARepository { dir: String },
     #[error("`{dir}` has no revision `{rev}`")]
-    NoRevision {
-        /// The repository.
-        dir: String,
-        /// The revision.
-        rev: String,
-    },
-    /// A revision of a repository does not have a file.
+    NoRevision { dir: String, rev: String },
     #[error("revision `{rev}` has no `{file}` in `{dir}`")]
-    NoFileAtRevision {
-        /// The folder that the file was looked for in.
-        dir: String,
-        /// The revision.
-        rev: String,
-        /// The file.
-        file: String,
-    },
-    /// The lock has nothing of a family.
+    NoFileAtRevision { dir: String, rev: String, file: String },
     #[error("the lock has no package of family `{family}`")]
-    NoFamilyPackage {
-        /// The family.
-        family: String,
-    },
-    /// The older lock does not have the package that stands for the family.
+    NoFamilyPackage { family: String },
     #[error("Cargo.lock of `{rev}` has no `{package}`")]
-    NoOldPackage {
-        /// The revision of the older lock.
-        rev: String,
-        /// The package.
-        package: String,
-    },
-    /// The family is not locked at a commit.
+    NoOldPackage { rev: String, package: String },
     #[error("the lock has no commit of family `{family}` to compare with")]
-    NoFamilyCommit {
-        /// The family.
-        family: String,
-    },
+    NoFamilyCommit { family: String },
 }
 
 impl Error {
-    /// A text of `path` that is not what it should be.
-    pub(crate) fn in_text(path: &str, error: TextError) -> Self {
-        let TextError { line, message } = error;
-        Self::Text { path: path.to_owned(), line, message }
-    }
-
     /// What helps, in a sentence.
     pub fn hint(&self) -> Option<String> {
         let text = match self {

@@ -9,9 +9,9 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The lock and the manifests disagree, or that cannot be told.
+    /// The lock and the manifests disagree, or the question cannot be answered.
     Error,
-    /// They agree, in a way that may surprise.
+    /// They agree, but not in the way one might think.
     Warning,
 }
 
@@ -50,32 +50,32 @@ macro_rules! codes {
 }
 
 codes! {
-    LockParse = "E-LOCK-PARSE", "the lock is broken or of an unknown version";
+    LockParse = "E-LOCK-PARSE", "the lock is broken, or its version is unknown";
     NoLock = "E-NO-LOCK", "there is no lock";
-    Rev = "E-REV", "the lock holds another revision than the manifest pins";
-    RevSpelling = "E-REV-SPELLING", "the same commit is spelled differently, which a locked build refuses";
-    Ref = "E-REF", "the lock holds another branch, tag or kind of reference";
-    Url = "E-URL", "the lock holds another repository or registry";
-    SourceKind = "E-SOURCE-KIND", "git, registry and path are confused";
+    Rev = "E-REV", "the locked revision is not the one that the manifest pins";
+    RevSpelling = "E-REV-SPELLING", "lock and manifest spell one commit differently, which a locked build refuses";
+    Ref = "E-REF", "the lock holds a different branch, tag or kind of reference";
+    Url = "E-URL", "the lock holds a different repository or registry";
+    SourceKind = "E-SOURCE-KIND", "lock and manifest name different kinds of source: git, registry or path";
     Version = "E-VERSION", "the locked version does not meet the requirement";
-    Fragment = "E-FRAGMENT", "the locked commit is not the revision that its own entry asks for; cargo builds the commit and says nothing";
-    Split = "E-SPLIT", "one source is locked at several commits; cargo builds one of them for all and says nothing";
-    NotPrecise = "E-NOT-PRECISE", "the entry names no whole commit, so that it locks nothing";
-    Patch = "E-PATCH", "a patch is not what the lock records";
-    PatchRev = "E-PATCH-REV", "the lock holds another revision than the patch pins";
-    Missing = "E-MISSING", "the lock has no entry for what the manifest declares";
-    Orphan = "E-ORPHAN", "the lock has an entry that nothing declares or reaches";
-    MemberVersion = "E-MEMBER-VERSION", "the lock holds another version of a package on disk";
-    UnknownCommit = "E-UNKNOWN-COMMIT", "the clone does not have the commit, so that nothing can be said about it";
+    Fragment = "E-FRAGMENT", "the commit after `#` is not the revision in the url before it; cargo silently builds the commit";
+    Split = "E-SPLIT", "one source is locked at several commits; cargo silently builds one of them for all";
+    NotPrecise = "E-NOT-PRECISE", "the entry has no full commit id, so it locks nothing";
+    Patch = "E-PATCH", "the lock and a patch disagree";
+    PatchRev = "E-PATCH-REV", "the locked revision is not the one that the patch pins";
+    Missing = "E-MISSING", "the lock has no entry for what the manifests declare";
+    Orphan = "E-ORPHAN", "the lock has an entry that nothing needs";
+    MemberVersion = "E-MEMBER-VERSION", "the lock holds a different version of a package on disk";
+    UnknownCommit = "E-UNKNOWN-COMMIT", "the clone does not have the commit, so nothing can be said about it";
     MixedPins = "W-MIXED-PINS", "one family is locked at several revisions";
     Dup = "W-DUP", "one package is locked from several sources";
     PatchUnused = "W-PATCH-UNUSED", "a patch replaces nothing";
-    PatchIgnored = "W-PATCH-IGNORED", "only the root manifest can patch";
-    Shadowed = "W-SHADOWED", "a patch takes the place of the pin, which therefore pins nothing";
+    PatchIgnored = "W-PATCH-IGNORED", "cargo ignores patches outside the root manifest";
+    Shadowed = "W-SHADOWED", "a patch replaces the dependency, so its pin has no effect";
     Floating = "W-FLOATING", "the reference can move; only the lock holds the commit";
-    ShortRev = "W-SHORT-REV", "the revision is abbreviated so far that several commits may match";
-    PathsOverride = "W-PATHS-OVERRIDE", "a paths override replaces packages without a trace in the lock";
-    UnusedWorkspaceDependency = "W-UNUSED-WS-DEP", "no member inherits the entry";
+    ShortRev = "W-SHORT-REV", "the revision is so short that several commits may match";
+    PathsOverride = "W-PATHS-OVERRIDE", "a `paths` override replaces packages without a trace in the lock";
+    UnusedWorkspaceDependency = "W-UNUSED-WS-DEP", "no member inherits this entry";
     StrayLock = "W-STRAY-LOCK", "cargo ignores a lock beside a member's manifest";
     ReplaceDeprecated = "W-REPLACE-DEPRECATED", "`[replace]` is deprecated in favour of `[patch]`";
     Backward = "W-BACKWARD", "the new commit is an ancestor of the old one";
@@ -114,7 +114,7 @@ pub struct Location {
     pub file: String,
     /// The 1-based line.
     pub line: usize,
-    /// The section, as `[dependencies]`; empty where it is of no use.
+    /// The section, as `[dependencies]`; empty where it says nothing.
     pub section: String,
 }
 
@@ -149,7 +149,7 @@ pub enum Repair {
     ByHand(String),
 }
 
-/// One finding.
+/// One thing that the check found.
 #[derive(Debug, Clone)]
 pub struct Finding {
     /// What it is.
@@ -166,15 +166,14 @@ pub struct Finding {
     pub wanted: Option<String>,
     /// What the lock holds.
     pub locked: Option<String>,
-    /// What is to be known beyond code and sides.
+    /// What else there is to know.
     pub note: Option<String>,
     /// The repair.
     pub repair: Option<Repair>,
 }
 
 impl Finding {
-    /// A finding with nothing but its code and subject.
-    pub fn new(code: Code, subject: Subject) -> Self {
+    pub(crate) fn new(code: Code, subject: Subject) -> Self {
         Self {
             code,
             severity: code.default_severity(),
@@ -188,38 +187,32 @@ impl Finding {
         }
     }
 
-    /// Adds the line of a manifest.
-    pub fn at(mut self, at: &Location) -> Self {
+    pub(crate) fn at(mut self, at: &Location) -> Self {
         self.at = Some(at.clone());
         self
     }
 
-    /// Adds the line of the lock.
-    pub fn lock_line(mut self, line: usize) -> Self {
+    pub(crate) fn lock_line(mut self, line: usize) -> Self {
         self.lock_line = Some(line);
         self
     }
 
-    /// Adds what the manifest wants.
-    pub fn wanted(mut self, wanted: impl Into<String>) -> Self {
+    pub(crate) fn wanted(mut self, wanted: impl Into<String>) -> Self {
         self.wanted = Some(wanted.into());
         self
     }
 
-    /// Adds what the lock holds.
-    pub fn locked(mut self, locked: impl Into<String>) -> Self {
+    pub(crate) fn locked(mut self, locked: impl Into<String>) -> Self {
         self.locked = Some(locked.into());
         self
     }
 
-    /// Adds a note.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
-    /// Adds the repair.
-    pub fn repair(mut self, repair: Repair) -> Self {
+    pub(crate) fn repair(mut self, repair: Repair) -> Self {
         self.repair = Some(repair);
         self
     }

@@ -50,7 +50,7 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::OomRecord(args) => oom_record::run::run(&root, &args),
         cli::Command::Prereg(args) => prereg::run::run(&root, &args),
         cli::Command::Scenarios(args) => selftest::scenarios::run::run(&root, &args),
-        cli::Command::Sweep(args) => sweep::run::run(&root, &args),
+        cli::Command::Sweep(args) => sweep::run(&root, &args),
         cli::Command::ScriptedRunner(_) | cli::Command::VerifyLock(_) => {
             unreachable!("handled by main")
         }

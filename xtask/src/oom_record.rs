@@ -29,8 +29,10 @@ pub(crate) struct OomEntry {
     pub(crate) commit: String,
     /// The highest memory use that was seen, where it is known.
     pub(crate) peak_bytes: Option<u64>,
-    /// The CSV that holds the cell's row, relative to the workspace.
+    /// The CSV that holds the cell's row, or a comparison's samples, relative to the workspace.
     pub(crate) source_csv: String,
+    /// The command that found it, as a seventh field; `None` for a sweep.
+    pub(crate) found_by: Option<String>,
 }
 
 /// The record as it was read: the lines that hold an event, and those that do not.
@@ -97,6 +99,14 @@ impl OomRecord {
             .collect()
     }
 
+    /// Whether it holds the event of this model at this length out of this file.
+    pub(crate) fn holds(&self, model: &str, len: u64, source: &str) -> bool {
+        let model = one_line(model);
+        self.entries().any(|(entry, _)| {
+            entry.model == model && entry.prompt_target_len == len && entry.source_csv == source
+        })
+    }
+
     /// The event that forbids a cell of `model` with `len` prompt tokens, with its line: of exactly
     /// that model, at that length or a shorter one. Of several, the shortest, and of those the last
     /// in the file.
@@ -129,16 +139,20 @@ pub(crate) fn parse_record(text: &str) -> OomRecord {
 pub(crate) fn render_entry(entry: &OomEntry) -> String {
     let length = entry.prompt_target_len.to_string();
     let peak = entry.peak_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
-    let fields =
-        [&entry.model, &length, &entry.date, &entry.commit, &peak, &entry.source_csv].map(|f| {
-            let field = one_line(f);
+    let fields = [&entry.model, &length, &entry.date, &entry.commit, &peak, &entry.source_csv];
+    let fields: Vec<String> = fields
+        .into_iter()
+        .chain(&entry.found_by)
+        .map(|field| {
+            let field = one_line(field);
             // A byte-order mark in front would be taken for one of the file's when it is read.
             if field.contains([',', '"', '\u{feff}']) {
                 format!("\"{}\"", field.replace('"', "\"\""))
             } else {
                 field
             }
-        });
+        })
+        .collect();
     format!("{}\n", fields.join(","))
 }
 
@@ -174,6 +188,7 @@ fn parse_entry(line: &str) -> Result<OomEntry, MalformedLine> {
         commit: fields[3].to_owned(),
         peak_bytes: fields[4].trim().parse().ok(),
         source_csv: fields[5].to_owned(),
+        found_by: fields.get(6).filter(|command| !command.is_empty()).map(str::to_owned),
     })
 }
 

@@ -3,5 +3,8 @@
 pub(crate) mod args;
 pub(crate) mod definition;
 pub(crate) mod eta;
-pub(crate) mod run;
+pub(crate) mod resume;
+mod run;
 pub(crate) mod table;
+
+pub(crate) use run::run;

@@ -2,6 +2,7 @@
 //!
 //! Everything here may touch the world. It knows no feature and judges nothing.
 
+pub(crate) mod boot;
 pub(crate) mod clock;
 pub(crate) mod env;
 pub(crate) mod files;

@@ -19,7 +19,7 @@ pub enum Scope<'f> {
 /// The git repositories of the families' anchors.
 #[derive(Debug, Default)]
 pub(super) struct Anchors {
-    urls: Vec<(String, BTreeSet<String>)>,
+    by_family: HashMap<String, BTreeSet<String>>,
 }
 
 impl Anchors {
@@ -31,32 +31,19 @@ impl Anchors {
                 Want::Git(source) => Some(source.canonical.clone()),
                 _ => None,
             };
-            let declared = workspace
-                .packages
-                .iter()
-                .flat_map(|package| &package.dependencies)
-                .filter(is_anchor)
-                .filter_map(|dependency| git_url(&dependency.want));
-            let patched = workspace
-                .patches
-                .iter()
-                .filter(|patch| patch.name == anchor)
-                .filter_map(|patch| git_url(&patch.want));
-            let locked = lock
-                .named(anchor)
-                .iter()
-                .filter_map(|&index| lock.packages[index].source.git())
-                .map(|source| source.canonical.clone());
+            let packages = workspace.packages.iter().flat_map(|package| &package.dependencies);
+            let declared = packages.filter(is_anchor).filter_map(|it| git_url(&it.want));
+            let patches = workspace.patches.iter().filter(|patch| patch.name == anchor);
+            let patched = patches.filter_map(|patch| git_url(&patch.want));
+            let entries = lock.named(anchor).iter().map(|&index| &lock.packages[index]);
+            let locked = entries.filter_map(|it| Some(it.source.git()?.canonical.clone()));
             declared.chain(patched).chain(locked).collect()
         };
-        let urls = families
-            .iter()
-            .map(|family| {
-                let urls = family.anchor.as_deref().map(urls_of).unwrap_or_default();
-                (family.name.clone(), urls)
-            })
-            .collect();
-        Self { urls }
+        let of_family = |family: &Family| {
+            let urls = family.anchor.as_deref().map(urls_of).unwrap_or_default();
+            (family.name.clone(), urls)
+        };
+        Self { by_family: families.iter().map(of_family).collect() }
     }
 
     pub(super) fn contains<'u>(
@@ -66,8 +53,7 @@ impl Anchors {
         urls: impl IntoIterator<Item = &'u str>,
     ) -> bool {
         let none = BTreeSet::new();
-        let known = self.urls.iter().find(|(name, _)| *name == family.name);
-        family.contains(name, urls, known.map_or(&none, |(_, urls)| urls))
+        family.contains(name, urls, self.by_family.get(&family.name).unwrap_or(&none))
     }
 
     pub(super) fn holds(&self, family: &Family, subject: &Subject) -> bool {
@@ -80,7 +66,6 @@ impl Anchors {
     }
 }
 
-/// What every part of the check looks at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'c> {
     pub(super) workspace: &'c Workspace,
@@ -121,6 +106,5 @@ pub(super) struct Matching {
     pub(super) claimed: HashSet<(PackageIndex, PackageIndex)>,
     /// Where an entry is declared first.
     pub(super) places: HashMap<PackageIndex, Location>,
-    /// What was found.
     pub(super) findings: Vec<Finding>,
 }

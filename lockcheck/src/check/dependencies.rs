@@ -5,17 +5,14 @@ use std::path::Path;
 
 use semver::Version;
 
-use super::context::{Context, Matching, Scope, subject};
+use super::context::{Context, Matching, subject};
 use super::patches::PatchState;
 use crate::finding::{Code, Finding, Repair};
 use crate::parse::lockfile::{LockedPackage, PackageIndex};
 use crate::parse::source::{self, GitReference, LockedSource, ReferenceDrift};
 use crate::parse::workspace::{Dependency, Package, Patch, Role, Want};
-use crate::repair;
 
-/// Below this many hex digits, a revision is likely to be ambiguous sooner or later: git itself
-/// abbreviates to no fewer.
-const MIN_REV_DIGITS: usize = 7;
+mod report;
 
 /// Follows the packages on disk from the members on and compares their dependencies.
 pub(super) fn match_dependencies(context: &Context<'_>, states: &[PatchState]) -> Matching {
@@ -119,25 +116,6 @@ impl<'m> Matcher<'m, '_> {
             on_disk.filter(|&index| lock.packages[index].source == LockedSource::Path);
         let first = on_disk.clone().next();
         on_disk.find(|&index| lock.packages[index].version == package.version).or(first)
-    }
-
-    fn report_missing_package(&mut self, package: &Package) {
-        // What leads to a package that is no member has been reported as missing itself.
-        if package.role == Role::External {
-            return;
-        }
-        let finding = Finding::new(Code::Missing, subject(&package.name, []))
-            .at(&package.at)
-            .wanted(format!("{} {}", package.name, package.version))
-            .note("the lock does not have this member")
-            .repair(Repair::UpdateWorkspace);
-        self.matching.findings.push(finding);
-        // In the whole that one finding says it all; for a family, its own crates count.
-        if let Scope::Only(_) = self.context.scope {
-            for dependency in &package.dependencies {
-                self.report_missing(package, dependency);
-            }
-        }
     }
 
     /// Matches the dependencies of one name with the entries of that name.
@@ -331,109 +309,9 @@ impl<'m> Matcher<'m, '_> {
             self.queue.extend(self.by_dir.get(dir.as_path()));
         }
     }
-
-    fn report_shadowed(&mut self, dependency: &Dependency, patch: &Patch, index: PackageIndex) {
-        let Want::Git(source) = &dependency.want else { return };
-        if !matches!(source.reference, GitReference::Rev(_) | GitReference::Tag(_)) {
-            return;
-        }
-        let finding = Finding::new(Code::Shadowed, self.pin_subject(dependency, Some(index)))
-            .at(&dependency.at)
-            .wanted(source.to_string())
-            .locked(self.context.lock.packages[index].describe_source())
-            .note(format!("replaced by {} line {}", patch.at.file, patch.at.line));
-        self.matching.findings.push(finding);
-    }
-
-    fn report_loose_reference(&mut self, dependency: &Dependency, index: PackageIndex) {
-        let Want::Git(source) = &dependency.want else { return };
-        let locked = self.context.lock.packages[index].describe_source();
-        let (code, note) = match &source.reference {
-            GitReference::DefaultBranch | GitReference::Branch(_) => {
-                (Code::Floating, "`cargo update` moves it to the head of the branch".to_owned())
-            }
-            GitReference::Tag(tag) => {
-                (Code::Floating, format!("whether tag `{tag}` was moved only a clone can tell"))
-            }
-            GitReference::Rev(rev) if source::is_hex_rev(rev) && rev.len() < MIN_REV_DIGITS => (
-                Code::ShortRev,
-                format!("{} digits; the lock decides which commit it is", rev.len()),
-            ),
-            GitReference::Rev(_) => return,
-        };
-        let finding = Finding::new(code, self.pin_subject(dependency, Some(index)))
-            .at(&dependency.at)
-            .wanted(source.to_string())
-            .locked(locked)
-            .note(note);
-        self.matching.findings.push(finding);
-    }
-
-    fn report_drift(&mut self, dependency: &Dependency, index: PackageIndex, code: Code) {
-        let lock = self.context.lock;
-        let locked = &lock.packages[index];
-        self.matching.places.entry(index).or_insert_with(|| dependency.at.clone());
-        let patch = self.patches_of(dependency).next().map(|(_, patch)| patch);
-        let (wanted, held) = match code {
-            Code::Version => (
-                describe_requirement(dependency),
-                format!("{} {} ({})", locked.name, locked.version, locked.describe_source()),
-            ),
-            Code::Patch | Code::PatchRev => {
-                let wanted = patch.map_or_else(String::new, |patch| patch.want.describe());
-                (wanted, locked.describe_source())
-            }
-            _ => (dependency.want.describe(), locked.describe_source()),
-        };
-        let at = match (code, patch) {
-            (Code::Patch | Code::PatchRev, Some(patch)) => &patch.at,
-            _ => &dependency.at,
-        };
-        let finding = Finding::new(code, self.pin_subject(dependency, Some(index)))
-            .at(at)
-            .lock_line(locked.line)
-            .wanted(wanted)
-            .locked(held)
-            .repair(repair::update(lock, index));
-        self.matching.findings.push(finding);
-    }
-
-    fn report_missing(&mut self, package: &Package, dependency: &Dependency) {
-        let lock = self.context.lock;
-        if package.role == Role::External && dependency.optional {
-            return;
-        }
-        let note = if lock.named(&dependency.name).is_empty() {
-            format!("declared by `{}`", package.name)
-        } else {
-            format!(
-                "declared by `{}`, whose entry does not list it; other packages have it",
-                package.name
-            )
-        };
-        let subject = self.pin_subject(dependency, None);
-        self.matching.pins.push(subject.clone());
-        let finding = Finding::new(Code::Missing, subject)
-            .at(&dependency.at)
-            .wanted(format!(
-                "{} ({})",
-                describe_requirement(dependency),
-                dependency.want.describe()
-            ))
-            .note(note)
-            .repair(Repair::UpdateWorkspace);
-        self.matching.findings.push(finding);
-    }
 }
 
 /// Whether a dependency admits a version. Without a requirement it admits any, prereleases too.
 fn admits(dependency: &Dependency, version: &Version) -> bool {
     dependency.req.as_ref().is_none_or(|req| req.matches(version))
-}
-
-fn describe_requirement(dependency: &Dependency) -> String {
-    match &dependency.req {
-        Some(req) => format!("{} {req}", dependency.name),
-        None => dependency.name.clone(),
-    }
 }

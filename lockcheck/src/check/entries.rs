@@ -8,7 +8,6 @@ use crate::parse::lockfile::PackageIndex;
 use crate::parse::source::{GitReference, GitSource, is_full_commit, is_hex_rev, is_prefix};
 use crate::repair;
 
-/// Checks the commits of git entries.
 pub(super) fn check_entries(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
     let mut findings = check_commits(context, matching);
     findings.extend(check_splits(context, matching));
@@ -20,12 +19,12 @@ fn check_commits(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
     for (index, package) in context.lock.packages.iter().enumerate() {
         let Some(source) = package.source.git() else { continue };
         let commit = package.source.commit();
-        let whole = |source: &GitSource| format!("{source}#<whole commit id>");
+        let full = |source: &GitSource| format!("{source}#<full commit id>");
         let (code, wanted, note) = match (commit, &source.reference) {
-            (None, _) => (Code::NotPrecise, whole(source), "no commit follows".to_owned()),
+            (None, _) => (Code::NotPrecise, full(source), "no commit follows the url".to_owned()),
             (Some(commit), _) if !is_full_commit(commit) => {
-                let note = format!("`{commit}` is no whole commit id of 40 or 64 hex digits");
-                (Code::NotPrecise, whole(source), note)
+                let note = format!("`{commit}` is not a full commit id of 40 or 64 hex digits");
+                (Code::NotPrecise, full(source), note)
             }
             (Some(commit), GitReference::Rev(rev))
                 if is_hex_rev(rev) && !is_prefix(rev, commit) =>
@@ -69,7 +68,7 @@ fn check_splits(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
         names.sort_unstable();
         let Some(&first) = names.first() else { continue };
         let package = &context.lock.packages[first];
-        // All names are told, so that a family sees the finding whichever of them is its own.
+        // Named after a crate of a family where there is one, so that the family sees the finding.
         let Subject::Package { urls, .. } = context.subject_of(first) else { continue };
         let name = names
             .iter()

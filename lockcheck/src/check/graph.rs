@@ -8,7 +8,6 @@ use crate::parse::family::Family;
 use crate::parse::lockfile::PackageIndex;
 use crate::parse::workspace::Want;
 
-/// Checks reachability, dangling edges, duplicates and mixed pins.
 pub(super) fn check_graph(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
     let mut findings = check_orphans(context, matching);
     findings.extend(check_dangling(context, matching));
@@ -48,19 +47,14 @@ fn check_orphans(context: &Context<'_>, matching: &Matching) -> Vec<Finding> {
                 Some(names) => {
                     names.sort_unstable();
                     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-                    format!("the entry of {} lists it, its manifest does not", names.join(", "))
+                    format!("the entry of {} lists it, but its manifest does not", names.join(", "))
                 }
-                None => "nothing that the manifests declare reaches it".to_owned(),
+                None => "nothing that the manifests declare depends on it".to_owned(),
             };
             let package = &packages[index];
             Finding::new(Code::Orphan, context.subject_of(index))
                 .lock_line(package.line)
-                .locked(format!(
-                    "{} {} ({})",
-                    package.name,
-                    package.version,
-                    package.describe_source()
-                ))
+                .locked(package.describe())
                 .note(note)
                 .repair(Repair::UpdateWorkspace)
         })

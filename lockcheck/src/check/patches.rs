@@ -14,23 +14,18 @@ pub(super) enum PatchState {
     Used(Vec<PackageIndex>),
     /// It is recorded as replacing nothing.
     Unused {
-        /// The line that says so.
         line: usize,
     },
     /// The lock has another state of it.
     Outdated {
         /// The entry, where it is a package.
         index: Option<PackageIndex>,
-        /// The line of the entry.
         line: usize,
-        /// What the lock has.
         locked: String,
     },
-    /// Nothing.
     Absent,
 }
 
-/// What the lock records of each patch.
 pub(super) fn find_states(context: &Context<'_>) -> Vec<PatchState> {
     context.workspace.patches.iter().map(|patch| find_state(patch, context.lock)).collect()
 }
@@ -120,7 +115,7 @@ pub(super) fn check_patches(context: &Context<'_>, states: &[PatchState]) -> Vec
                 Finding::new(Code::PatchUnused, about)
                     .lock_line(unused.line)
                     .locked(format!("{} {}", unused.name, unused.version))
-                    .note("the lock records it as unused, and no manifest patches it any more"),
+                    .note("the lock records it as unused, and no manifest has it any more"),
             );
         }
     }

@@ -4,7 +4,6 @@ use super::context::subject;
 use crate::finding::{Code, Finding, Location, Subject};
 use crate::parse::workspace::Workspace;
 
-/// Checks what the manifests and the cargo configuration set.
 pub(super) fn check_settings(workspace: &Workspace) -> Vec<Finding> {
     let setting = |code| Finding::new(code, Subject::Workspace);
     let mut findings = Vec::new();

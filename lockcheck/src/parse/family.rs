@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use toml::de::DeTable;
+use glob::{Pattern, PatternError};
 
-use super::spanned::{self, Lines, TextError};
+use super::spanned::{Table, TextError};
 use crate::finding::Code;
 use crate::nearest::did_you_mean;
 
@@ -32,12 +32,11 @@ impl Settings {
 /// Crates that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
-    /// Its name, as `--only` takes it.
     pub(crate) name: String,
     /// Name patterns; `*` stands for anything.
-    names: Vec<String>,
+    names: Vec<Pattern>,
     /// Names that a pattern would take in though they are others' crates.
-    exclude: Vec<String>,
+    exclude: Vec<Pattern>,
     /// The crate whose git repository belongs to the family as a whole.
     pub(crate) anchor: Option<String>,
 }
@@ -48,16 +47,16 @@ impl Family {
     fn candle() -> Self {
         Self {
             name: "candle".to_owned(),
-            names: vec!["candle-*".to_owned()],
-            exclude: vec!["candle-hf-hub".to_owned()],
+            names: Pattern::new("candle-*").into_iter().collect(),
+            exclude: Pattern::new("candle-hf-hub").into_iter().collect(),
             anchor: Some("candle-core".to_owned()),
         }
     }
 
     /// Whether a name alone makes a package one of the family.
     pub(crate) fn has_name(&self, name: &str) -> bool {
-        !self.exclude.iter().any(|pattern| matches(pattern, name))
-            && self.names.iter().any(|pattern| matches(pattern, name))
+        let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        any(&self.names) && !any(&self.exclude)
     }
 
     /// Whether a package is of the family: by its name, or because one of its git repositories is
@@ -72,72 +71,62 @@ impl Family {
     }
 }
 
-/// Matches a name against a pattern in which `*` stands for any run of characters.
-fn matches(pattern: &str, name: &str) -> bool {
-    let Some((head, mut rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut name) = name.strip_prefix(head) else { return false };
-    while let Some((middle, after)) = rest.split_once('*') {
-        let Some(at) = name.find(middle) else { return false };
-        name = &name[at + middle.len()..];
-        rest = after;
-    }
-    name.ends_with(rest)
-}
-
 /// Reads `[workspace.metadata.arc.verify-lock]`. An unknown key is an error.
-pub(crate) fn parse_settings(table: &DeTable<'_>, lines: &Lines) -> Result<Settings, TextError> {
-    check_keys(table, &["deny", "families"], lines)?;
+pub(crate) fn parse_settings(table: &Table<'_>) -> Result<Settings, TextError> {
+    check_keys(table, &["deny", "families"])?;
     let mut settings = Settings::default();
-    for (text, line) in spanned::strings(table, "deny", lines)? {
-        let code = Code::parse(&text).ok_or_else(|| TextError {
-            line: Some(line),
-            message: format!("`deny` names `{text}`, which is no code of verify-lock"),
+    for (text, line) in table.strings("deny")? {
+        let code = Code::parse(&text).ok_or_else(|| {
+            let near = did_you_mean(&text, Code::ALL.iter().map(|code| code.as_str()));
+            TextError::at(line, format!("unknown code `{text}` in `deny`{near}"))
         })?;
         settings.deny.push(code);
     }
-    let Some(families) = spanned::table(table, "families", lines)? else { return Ok(settings) };
-    for (name, value) in families {
-        let table = spanned::as_table(value, name.get_ref(), lines)?;
-        check_keys(table, &["names", "exclude", "anchor"], lines)?;
-        let texts = |key: &str| -> Result<Vec<String>, TextError> {
-            let items = spanned::strings(table, key, lines)?;
-            Ok(items.into_iter().map(|(text, _)| text).collect())
+    let Some(families) = table.table("families")? else { return Ok(settings) };
+    for item in families.items() {
+        let table = item.as_table()?;
+        check_keys(&table, &["names", "exclude", "anchor"])?;
+        let patterns = |key: &str| -> Result<Vec<Pattern>, TextError> {
+            let pattern = |(text, line): (String, usize)| {
+                let wrong = |error: PatternError| {
+                    let why = error.msg;
+                    TextError::at(
+                        line,
+                        format!("`{text}` in `{key}` is not a valid pattern: {why}"),
+                    )
+                };
+                Pattern::new(&text).map_err(wrong)
+            };
+            table.strings(key)?.into_iter().map(pattern).collect()
         };
         let family = Family {
-            name: name.get_ref().to_string(),
-            names: texts("names")?,
-            exclude: texts("exclude")?,
-            anchor: spanned::string(table, "anchor", lines)?.map(str::to_owned),
+            name: item.key.to_owned(),
+            names: patterns("names")?,
+            exclude: patterns("exclude")?,
+            anchor: table.string("anchor")?.map(str::to_owned),
         };
         if family.names.is_empty() && family.anchor.is_none() {
-            let message = format!("family `{}` gives neither `names` nor `anchor`", family.name);
-            return Err(lines.error(name.span(), message));
+            let message = format!("family `{}` has neither `names` nor `anchor`", family.name);
+            return Err(TextError::at(item.key_line(), message));
         }
         settings.families.push(family);
     }
     Ok(settings)
 }
 
-fn check_keys(table: &DeTable<'_>, known: &[&str], lines: &Lines) -> Result<(), TextError> {
-    for (key, _) in table {
-        if known.contains(&&**key.get_ref()) {
-            continue;
-        }
-        let near = did_you_mean(key.get_ref(), known.iter().copied());
-        let message = format!("unknown key `{}`{near}", key.get_ref());
-        return Err(lines.error(key.span(), message));
-    }
-    Ok(())
+fn check_keys(table: &Table<'_>, known: &[&str]) -> Result<(), TextError> {
+    let Some(item) = table.items().find(|item| !known.contains(&item.key)) else { return Ok(()) };
+    let near = did_you_mean(item.key, known.iter().copied());
+    Err(TextError::at(item.key_line(), format!("unknown key `{}`{near}", item.key)))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::spanned::parse_document;
     use super::*;
 
     fn settings(text: &str) -> Result<Settings, TextError> {
-        let lines = Lines::new(text);
-        let document = spanned::parse_document(text, &lines).unwrap();
-        parse_settings(document.get_ref(), &lines)
+        parse_document(text, |root| parse_settings(&root))
     }
 
     #[test]
@@ -154,12 +143,18 @@ mod tests {
 
     #[test]
     fn a_star_stands_for_any_run() {
+        let matches = |pattern: &str, name| {
+            let text = format!("[families.x]\nnames = [\"{pattern}\"]\n");
+            settings(&text).unwrap().families[0].has_name(name)
+        };
         assert!(matches("a-*", "a-"));
         assert!(matches("*-sys", "windows-sys"));
         assert!(matches("a*c*e", "abcde"));
         assert!(!matches("a*c*e", "abde"));
         assert!(!matches("ab*b", "ab"));
         assert!(!matches("candle", "candle-core"));
+        let error = settings("[families.x]\nnames = [\n\"a[\"]\n").unwrap_err();
+        assert_eq!(error.line, Some(3));
     }
 
     #[test]
@@ -178,7 +173,9 @@ mod tests {
         let error = settings("\nfamilys = 1\n").unwrap_err();
         assert_eq!(error.line, Some(2));
         assert_eq!(error.message, "unknown key `familys`; did you mean `families`?");
-        assert_eq!(settings("deny = [\n\"W-MIXED\"]").unwrap_err().line, Some(2));
+        let error = settings("deny = [\n\"W-MIXED\"]").unwrap_err();
+        assert_eq!(error.line, Some(2));
+        assert_eq!(error.message, "unknown code `W-MIXED` in `deny`; did you mean `W-MIXED-PINS`?");
         assert_eq!(settings("[families.x]\n").unwrap_err().line, Some(1));
     }
 }

@@ -2,13 +2,12 @@
 //! in it; whether it agrees with any manifest is for others.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use semver::Version;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use super::source::{LockedSource, RefEncoding, parse_locked_source};
-use super::spanned::{self, Lines, TextError};
+use super::spanned::{Table, TextError, parse_document};
 
 /// The newest lock version whose meaning is known here.
 pub(crate) const NEWEST_VERSION: u32 = 4;
@@ -16,35 +15,29 @@ pub(crate) const NEWEST_VERSION: u32 = 4;
 /// The index of a package within [`LockFile::packages`].
 pub(crate) type PackageIndex = usize;
 
-/// A lockfile that could be read.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     /// The version that it states; 1 and 2 state none and count as 2.
     pub(crate) version: u32,
     /// Every `[[package]]`, in the order of the file; of an entry given twice the first.
     pub(crate) packages: Vec<LockedPackage>,
-    /// Every `[[patch.unused]]`.
-    pub(crate) unused_patches: Vec<UnusedPatch>,
+    /// Every `[[patch.unused]]`: what the patch offers.
+    pub(crate) unused_patches: Vec<LockedPackage>,
     /// What is broken in it though it could be read: entries given twice.
     pub(crate) problems: Vec<TextError>,
     by_name: HashMap<String, Vec<PackageIndex>>,
 }
 
 impl LockFile {
-    /// The packages of a name.
     pub(crate) fn named(&self, name: &str) -> &[PackageIndex] {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
     }
 }
 
-/// One `[[package]]`.
 #[derive(Debug)]
 pub(crate) struct LockedPackage {
-    /// Its name.
     pub(crate) name: String,
-    /// Its version.
     pub(crate) version: Version,
-    /// Where it comes from.
     pub(crate) source: LockedSource,
     /// The `source` string up to `#`, as written; empty for a package on disk.
     pub(crate) source_text: String,
@@ -59,6 +52,11 @@ pub(crate) struct LockedPackage {
 }
 
 impl LockedPackage {
+    /// Name, version and source.
+    pub(crate) fn describe(&self) -> String {
+        format!("{} {} ({})", self.name, self.version, self.describe_source())
+    }
+
     /// The `source` as the lock has it, or `path` for a package on disk.
     pub(crate) fn describe_source(&self) -> String {
         match self.source.commit() {
@@ -69,30 +67,16 @@ impl LockedPackage {
     }
 }
 
-/// One `[[patch.unused]]`.
-#[derive(Debug)]
-pub(crate) struct UnusedPatch {
-    /// The name of the package that the patch offers.
-    pub(crate) name: String,
-    /// The version that the patch offers.
-    pub(crate) version: Version,
-    /// Where the patch comes from.
-    pub(crate) source: LockedSource,
-    /// The line of its `name`.
-    pub(crate) line: usize,
-}
-
-/// Why nothing could be made of a lockfile.
+/// Why a lockfile cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LockError {
-    /// It is of a version whose meaning is not known here.
+    /// Its version is newer than what is known here.
     UnknownVersion(TextError),
-    /// It is no lockfile, or a broken one.
+    /// It is not a lockfile, or a broken one.
     Broken(TextError),
 }
 
 impl LockError {
-    /// What is wrong, and where.
     pub(crate) fn text(&self) -> &TextError {
         match self {
             Self::UnknownVersion(text) | Self::Broken(text) => text,
@@ -106,39 +90,29 @@ impl From<TextError> for LockError {
     }
 }
 
-/// Reads a lockfile. An error means that nothing could be made of it.
+/// Reads a lockfile as a whole; what is wrong with single entries goes to [`LockFile::problems`].
 pub(crate) fn parse_lock(text: &str) -> Result<LockFile, LockError> {
     if let Some(line) = find_conflict_marker(text) {
-        let message = "it holds merge conflict markers".to_owned();
-        return Err(LockError::Broken(TextError { line: Some(line), message }));
+        let message = "it contains merge conflict markers".to_owned();
+        return Err(LockError::Broken(TextError::at(line, message)));
     }
-    let lines = Lines::new(text);
-    let document = spanned::parse_document(text, &lines)?;
-    let root = document.get_ref();
-    let version = parse_version(root, &lines).map_err(LockError::UnknownVersion)?;
-    let encoding = if version >= 4 { RefEncoding::Percent } else { RefEncoding::Literal };
-    let reader = Reader { lines: &lines, encoding };
-
-    let mut entries = Vec::new();
-    // Version 1 has the root package in a table of its own.
-    if let Some(table) = spanned::table(root, "root", &lines)? {
-        entries.push(reader.parse_package(table, 0..0)?);
-    }
-    for (table, span) in reader.tables(root, "package")? {
-        entries.push(reader.parse_package(table, span)?);
-    }
-    let mut unused_patches = Vec::new();
-    if let Some(patch) = spanned::table(root, "patch", &lines)? {
-        for (table, span) in reader.tables(patch, "unused")? {
-            let (package, _) = reader.parse_package(table, span)?;
-            let LockedPackage { name, version, source, line, .. } = package;
-            unused_patches.push(UnusedPatch { name, version, source, line });
-        }
-    }
-    Ok(link(version, entries, unused_patches))
+    parse_document(text, |root| {
+        let version = parse_version(&root).map_err(LockError::UnknownVersion)?;
+        let encoding = if version >= 4 { RefEncoding::Percent } else { RefEncoding::Literal };
+        let parse = |table: &Table<'_>| parse_package(table, encoding);
+        // Version 1 has the root package in a table of its own.
+        let old_root = root.table("root")?;
+        let tables = root.tables("package")?;
+        let entries = old_root.iter().chain(&tables).map(parse).collect::<Result<_, _>>()?;
+        let unused = match root.table("patch")? {
+            Some(patch) => patch.tables("unused")?,
+            None => Vec::new(),
+        };
+        let unused = unused.iter().map(|table| Ok(parse(table)?.0));
+        Ok(link(version, entries, unused.collect::<Result<_, TextError>>()?))
+    })
 }
 
-/// The 1-based line of the first merge conflict marker.
 fn find_conflict_marker(text: &str) -> Option<usize> {
     let is_marker = |line: &str| {
         ["<<<<<<<", "|||||||", ">>>>>>>"].iter().any(|marker| line.starts_with(marker))
@@ -147,17 +121,13 @@ fn find_conflict_marker(text: &str) -> Option<usize> {
     text.lines().position(is_marker).map(|at| at + 1)
 }
 
-fn parse_version(root: &DeTable<'_>, lines: &Lines) -> Result<u32, TextError> {
-    let Some(value) = root.get("version") else { return Ok(2) };
+fn parse_version(root: &Table<'_>) -> Result<u32, TextError> {
+    let Some(item) = root.get("version") else { return Ok(2) };
     let unknown = |found: &str| {
-        let message = format!(
-            "lock version {found} is not known here (1 to {NEWEST_VERSION} are); it is not guessed \
-             at"
-        );
-        lines.error(value.span(), message)
+        item.error(format!("lock version {found} is unknown; known are 1 to {NEWEST_VERSION}"))
     };
-    let DeValue::Integer(integer) = value.get_ref() else {
-        return Err(unknown(value.get_ref().type_str()));
+    let DeValue::Integer(integer) = item.value() else {
+        return Err(unknown(item.value().type_str()));
     };
     match u32::from_str_radix(integer.as_str(), integer.radix()) {
         Ok(version @ 1..=NEWEST_VERSION) => Ok(version),
@@ -172,66 +142,36 @@ struct Links {
     replace: Option<String>,
 }
 
-struct Reader<'l> {
-    lines: &'l Lines,
+fn parse_package(
+    table: &Table<'_>,
     encoding: RefEncoding,
-}
-
-impl Reader<'_> {
-    fn tables<'v, 't>(
-        &self,
-        parent: &'v DeTable<'t>,
-        key: &str,
-    ) -> Result<Vec<(&'v DeTable<'t>, Range<usize>)>, TextError> {
-        let Some(value) = parent.get(key) else { return Ok(Vec::new()) };
-        let items = value.get_ref().as_array().ok_or_else(|| {
-            self.lines.error(value.span(), format!("`{key}` must be an array of tables"))
-        })?;
-        items
-            .iter()
-            .map(|item| Ok((spanned::as_table(item, key, self.lines)?, item.span())))
-            .collect()
-    }
-
-    fn parse_package(
-        &self,
-        table: &DeTable<'_>,
-        span: Range<usize>,
-    ) -> Result<(LockedPackage, Links), TextError> {
-        let required = |key: &str| {
-            let value = table.get(key).ok_or_else(|| {
-                self.lines.error(span.clone(), format!("a package entry has no `{key}`"))
-            })?;
-            Ok((spanned::as_str(value, key, self.lines)?, value.span()))
-        };
-        let (name, name_span) = required("name")?;
-        let (version_text, version_span) = required("version")?;
-        let version = Version::parse(version_text).map_err(|error| {
-            let message = format!("`{version_text}` of `{name}` is no version: {error}");
-            self.lines.error(version_span, message)
-        })?;
-        let source_text = spanned::string(table, "source", self.lines)?;
-        let source = match source_text {
-            None => LockedSource::Path,
-            Some(text) => parse_locked_source(text, self.encoding),
-        };
-        let dependencies = spanned::strings(table, "dependencies", self.lines)?;
-        let links = Links {
-            dependencies: dependencies.into_iter().map(|(text, _)| text).collect(),
-            replace: spanned::string(table, "replace", self.lines)?.map(str::to_owned),
-        };
-        let package = LockedPackage {
-            name: name.to_owned(),
-            version,
-            source,
-            source_text: without_commit(source_text.unwrap_or_default()).to_owned(),
-            line: self.lines.line(name_span),
-            dependencies: Vec::new(),
-            dangling: Vec::new(),
-            replacement: None,
-        };
-        Ok((package, links))
-    }
+) -> Result<(LockedPackage, Links), TextError> {
+    let required = |key: &str| {
+        table.get(key).ok_or_else(|| table.error(format!("a package entry has no `{key}`")))
+    };
+    let name = required("name")?;
+    let version_item = required("version")?;
+    let version_text = version_item.as_str()?;
+    let version = Version::parse(version_text).map_err(|error| {
+        let name = name.as_str().unwrap_or_default();
+        version_item.error(format!("`{version_text}` of `{name}` is not a version: {error}"))
+    })?;
+    let source_text = table.string("source")?;
+    let links = Links {
+        dependencies: table.strings("dependencies")?.into_iter().map(|(text, _)| text).collect(),
+        replace: table.string("replace")?.map(str::to_owned),
+    };
+    let package = LockedPackage {
+        name: name.as_str()?.to_owned(),
+        version,
+        source: source_text.map_or(LockedSource::Path, |text| parse_locked_source(text, encoding)),
+        source_text: without_commit(source_text.unwrap_or_default()).to_owned(),
+        line: name.line(),
+        dependencies: Vec::new(),
+        dangling: Vec::new(),
+        replacement: None,
+    };
+    Ok((package, links))
 }
 
 fn without_commit(source: &str) -> &str {
@@ -242,7 +182,7 @@ fn without_commit(source: &str) -> &str {
 fn link(
     version: u32,
     entries: Vec<(LockedPackage, Links)>,
-    unused_patches: Vec<UnusedPatch>,
+    unused_patches: Vec<LockedPackage>,
 ) -> LockFile {
     let mut packages: Vec<LockedPackage> = Vec::with_capacity(entries.len());
     let mut links = Vec::with_capacity(entries.len());
@@ -255,8 +195,8 @@ fn link(
             other.version == package.version && other.source_text == package.source_text
         });
         if twice {
-            let message = format!("`{} {}` is given twice", package.name, package.version);
-            problems.push(TextError { line: Some(package.line), message });
+            let message = format!("`{} {}` is listed twice", package.name, package.version);
+            problems.push(TextError::at(package.line, message));
             continue;
         }
         same_name.push(packages.len());

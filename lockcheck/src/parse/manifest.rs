@@ -2,33 +2,26 @@
 //! and keeps lines; following paths, globs and inheritance is for others.
 
 use semver::{Version, VersionReq};
-use toml::de::DeTable;
 
 use super::family::{self, Settings};
 use super::source::{GitReference, GitSource};
-use super::spanned::{self, Lines, TextError, Value};
+use super::spanned::{Item, Table, TextError, parse_document};
 
-/// What a manifest says about dependencies.
 #[derive(Debug, Default)]
 pub(crate) struct Manifest {
     /// `[package]`, absent in a virtual manifest.
     pub(crate) package: Option<PackageSection>,
-    /// `[workspace]`.
     pub(crate) workspace: Option<WorkspaceSection>,
     /// Every dependency of every kind and target.
     pub(crate) dependencies: Vec<RawDependency>,
-    /// `[patch.*]`.
     pub(crate) patches: Vec<RawPatch>,
     /// `[replace]`: the key is a package id.
     pub(crate) replaces: Vec<RawDependency>,
 }
 
-/// `[package]`.
 #[derive(Debug)]
 pub(crate) struct PackageSection {
-    /// The name.
     pub(crate) name: String,
-    /// The version.
     pub(crate) version: RawVersion,
     /// The line of the version, or of the section where it has none.
     pub(crate) line: usize,
@@ -36,7 +29,6 @@ pub(crate) struct PackageSection {
     pub(crate) workspace_pointer: Option<(String, usize)>,
 }
 
-/// A package's own version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RawVersion {
     /// Given, or 0.0.0 where left out.
@@ -45,46 +37,30 @@ pub(crate) enum RawVersion {
     Inherited,
 }
 
-/// `[workspace]`.
 #[derive(Debug, Default)]
 pub(crate) struct WorkspaceSection {
-    /// `members`, with lines.
     pub(crate) members: Vec<(String, usize)>,
-    /// `exclude`, with lines.
     pub(crate) exclude: Vec<(String, usize)>,
-    /// `[workspace.package] version`.
     pub(crate) version: Option<Version>,
-    /// `[workspace.dependencies]`.
     pub(crate) dependencies: Vec<RawDependency>,
-    /// `[workspace.metadata.arc.verify-lock]`.
     pub(crate) settings: Settings,
 }
 
-/// When a dependency is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DependencyKind {
-    /// `[dependencies]`.
     Normal,
-    /// `[dev-dependencies]`.
     Dev,
-    /// `[build-dependencies]`.
     Build,
 }
 
-/// A dependency as declared.
 #[derive(Debug, Clone)]
 pub(crate) struct RawDependency {
-    /// The key that declares it.
     pub(crate) key: String,
-    /// The line of the key.
     pub(crate) line: usize,
     /// The section, as `[dependencies]`.
     pub(crate) section: String,
-    /// When it is built.
     pub(crate) kind: DependencyKind,
-    /// `optional = true`.
     pub(crate) optional: bool,
-    /// What is asked for.
     pub(crate) spec: RawSpec,
 }
 
@@ -98,36 +74,29 @@ impl RawDependency {
     }
 }
 
-/// What a dependency asks for.
 #[derive(Debug, Clone)]
 pub(crate) enum RawSpec {
-    /// `workspace = true`.
     Inherited,
-    /// Said here.
     Own(Detail),
 }
 
 /// A dependency that says itself what it asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Detail {
-    /// `package = "…"`.
     pub(crate) package: Option<String>,
     /// The version requirement; none admits every version.
     pub(crate) req: Option<VersionReq>,
-    /// Where from.
     pub(crate) source: RawSource,
 }
 
 /// Where a dependency is to come from.
 #[derive(Debug, Clone)]
 pub(crate) enum RawSource {
-    /// The default registry.
     DefaultRegistry,
     /// A registry by the name that the configuration gives it.
     NamedRegistry(String),
     /// A registry by its index.
     RegistryIndex(String),
-    /// A git repository.
     Git(GitSource),
     /// A folder, relative to the manifest.
     Path(String),
@@ -138,14 +107,12 @@ pub(crate) enum RawSource {
 pub(crate) struct RawPatch {
     /// The key: a registry's name or a url.
     pub(crate) source_key: String,
-    /// What is to be used instead.
     pub(crate) dependency: RawDependency,
 }
 
 /// The parts of `.cargo/config.toml` that matter for the lock.
 #[derive(Debug, Default)]
 pub(crate) struct CargoConfig {
-    /// `[patch.*]`.
     pub(crate) patches: Vec<RawPatch>,
     /// `paths = […]`, with lines.
     pub(crate) path_overrides: Vec<(String, usize)>,
@@ -155,56 +122,45 @@ pub(crate) struct CargoConfig {
     pub(crate) includes: Vec<String>,
 }
 
-/// Reads a manifest.
 pub(crate) fn parse_manifest(text: &str) -> Result<Manifest, TextError> {
-    let lines = Lines::new(text);
-    let document = spanned::parse_document(text, &lines)?;
-    let root = document.get_ref();
-    let reader = Reader { lines: &lines };
-    let mut manifest = Manifest {
-        package: reader.parse_package(root)?,
-        workspace: reader.parse_workspace(root)?,
-        patches: reader.parse_patches(root)?,
-        ..Manifest::default()
-    };
-    reader.parse_sections(root, "", &mut manifest.dependencies)?;
-    if let Some(targets) = spanned::table(root, "target", &lines)? {
-        for (target, value) in targets {
-            let prefix = format!("target.{}.", quote_key(target.get_ref()));
-            let table = spanned::as_table(value, target.get_ref(), &lines)?;
-            reader.parse_sections(table, &prefix, &mut manifest.dependencies)?;
-        }
-    }
-    if let Some(table) = spanned::table(root, "replace", &lines)? {
-        manifest.replaces =
-            reader.parse_dependencies(table, "[replace]", DependencyKind::Normal)?;
-    }
-    Ok(manifest)
-}
-
-/// Reads a cargo configuration file.
-pub(crate) fn parse_cargo_config(text: &str) -> Result<CargoConfig, TextError> {
-    let lines = Lines::new(text);
-    let document = spanned::parse_document(text, &lines)?;
-    let root = document.get_ref();
-    let reader = Reader { lines: &lines };
-    let mut config = CargoConfig {
-        patches: reader.parse_patches(root)?,
-        path_overrides: spanned::strings(root, "paths", &lines)?,
-        ..CargoConfig::default()
-    };
-    if let Some(registries) = spanned::table(root, "registries", &lines)? {
-        for (name, value) in registries {
-            let table = spanned::as_table(value, name.get_ref(), &lines)?;
-            if let Some(index) = spanned::string(table, "index", &lines)? {
-                config.registries.push((name.get_ref().to_string(), index.to_owned()));
+    parse_document(text, |root| {
+        let mut manifest = Manifest {
+            package: parse_package(&root)?,
+            workspace: parse_workspace(&root)?,
+            patches: parse_patches(&root)?,
+            dependencies: parse_sections(&root, "")?,
+            ..Manifest::default()
+        };
+        if let Some(targets) = root.table("target")? {
+            for target in targets.items() {
+                let prefix = format!("target.{}.", quote_key(target.key));
+                manifest.dependencies.extend(parse_sections(&target.as_table()?, &prefix)?);
             }
         }
-    }
-    if let Some(value) = root.get("include") {
-        config.includes = reader.parse_includes(value)?;
-    }
-    Ok(config)
+        if let Some(table) = root.table("replace")? {
+            manifest.replaces = parse_dependencies(&table, "[replace]", DependencyKind::Normal)?;
+        }
+        Ok(manifest)
+    })
+}
+
+pub(crate) fn parse_cargo_config(text: &str) -> Result<CargoConfig, TextError> {
+    parse_document(text, |root| {
+        let mut config = CargoConfig {
+            patches: parse_patches(&root)?,
+            path_overrides: root.strings("paths")?,
+            includes: parse_includes(&root)?,
+            ..CargoConfig::default()
+        };
+        if let Some(registries) = root.table("registries")? {
+            for registry in registries.items() {
+                if let Some(index) = registry.as_table()?.string("index")? {
+                    config.registries.push((registry.key.to_owned(), index.to_owned()));
+                }
+            }
+        }
+        Ok(config)
+    })
 }
 
 fn quote_key(key: &str) -> String {
@@ -212,256 +168,195 @@ fn quote_key(key: &str) -> String {
     if !key.is_empty() && key.bytes().all(bare) { key.to_owned() } else { format!("'{key}'") }
 }
 
-struct Reader<'l> {
-    lines: &'l Lines,
+fn parse_package(root: &Table<'_>) -> Result<Option<PackageSection>, TextError> {
+    // `[project]` is the name that the section had in old manifests.
+    let Some(section) = root.get("package").or_else(|| root.get("project")) else {
+        return Ok(None);
+    };
+    let table = section.as_table()?;
+    let section_line = section.key_line();
+    let name = table
+        .string("name")?
+        .ok_or_else(|| TextError::at(section_line, "the package has no `name`"))?;
+    let (version, line) = match table.get("version") {
+        None => (RawVersion::Own(Version::new(0, 0, 0)), section_line),
+        Some(item) if is_inherited(&item) => (RawVersion::Inherited, item.line()),
+        Some(item) => (RawVersion::Own(parse_version(&item)?), item.line()),
+    };
+    let workspace_pointer = match table.get("workspace") {
+        None => None,
+        Some(folder) => Some((folder.as_str()?.to_owned(), folder.line())),
+    };
+    Ok(Some(PackageSection { name: name.to_owned(), version, line, workspace_pointer }))
 }
 
-impl Reader<'_> {
-    fn parse_package(&self, root: &DeTable<'_>) -> Result<Option<PackageSection>, TextError> {
-        // `[project]` is the name that the section had in old manifests.
-        let Some((key, value)) =
-            root.get_key_value("package").or_else(|| root.get_key_value("project"))
-        else {
-            return Ok(None);
-        };
-        let table = spanned::as_table(value, key.get_ref(), self.lines)?;
-        let name = spanned::string(table, "name", self.lines)?
-            .ok_or_else(|| self.lines.error(key.span(), "the package has no `name`"))?;
-        let (version, line) = match table.get("version") {
-            None => (RawVersion::Own(Version::new(0, 0, 0)), self.lines.line(key.span())),
-            Some(value) => {
-                let inherited = value.get_ref().as_table().is_some_and(is_inherited);
-                let version = if inherited {
-                    RawVersion::Inherited
-                } else {
-                    RawVersion::Own(self.parse_version(value)?)
-                };
-                (version, self.lines.line(value.span()))
-            }
-        };
-        let workspace_pointer = match table.get("workspace") {
+fn parse_version(item: &Item<'_>) -> Result<Version, TextError> {
+    let text = item.as_str()?;
+    Version::parse(text.trim())
+        .map_err(|error| item.error(format!("`{text}` is not a version: {error}")))
+}
+
+fn parse_workspace(root: &Table<'_>) -> Result<Option<WorkspaceSection>, TextError> {
+    let Some(table) = root.table("workspace")? else { return Ok(None) };
+    let mut section = WorkspaceSection {
+        members: table.strings("members")?,
+        exclude: table.strings("exclude")?,
+        ..WorkspaceSection::default()
+    };
+    if let Some(version) = table.table("package")?.and_then(|package| package.get("version")) {
+        if is_inherited(&version) {
+            return Err(version.error("`workspace.package.version` inherits from itself"));
+        }
+        section.version = Some(parse_version(&version)?);
+    }
+    if let Some(dependencies) = table.table("dependencies")? {
+        let name = "[workspace.dependencies]";
+        section.dependencies = parse_dependencies(&dependencies, name, DependencyKind::Normal)?;
+        let mut dependencies = section.dependencies.iter();
+        if let Some(own) = dependencies.find(|it| matches!(it.spec, RawSpec::Inherited)) {
+            let message = format!("`workspace.dependencies.{}` inherits from itself", own.key);
+            return Err(TextError::at(own.line, message));
+        }
+    }
+    let mut metadata = Some(table);
+    for key in ["metadata", "arc", "verify-lock"] {
+        metadata = match metadata {
+            Some(table) => table.table(key)?,
             None => None,
-            Some(value) => {
-                let folder = spanned::as_str(value, "workspace", self.lines)?;
-                Some((folder.to_owned(), self.lines.line(value.span())))
-            }
         };
-        Ok(Some(PackageSection { name: name.to_owned(), version, line, workspace_pointer }))
     }
+    if let Some(table) = metadata {
+        section.settings = family::parse_settings(&table)?;
+    }
+    Ok(Some(section))
+}
 
-    fn parse_version(&self, value: &Value<'_>) -> Result<Version, TextError> {
-        let text = spanned::as_str(value, "version", self.lines)?;
-        Version::parse(text.trim()).map_err(|error| {
-            self.lines.error(value.span(), format!("`{text}` is no version: {error}"))
+fn parse_sections(table: &Table<'_>, prefix: &str) -> Result<Vec<RawDependency>, TextError> {
+    let mut dependencies = Vec::new();
+    // The underscored names are deprecated and still read.
+    for (name, kind) in [
+        ("dependencies", DependencyKind::Normal),
+        ("dev-dependencies", DependencyKind::Dev),
+        ("dev_dependencies", DependencyKind::Dev),
+        ("build-dependencies", DependencyKind::Build),
+        ("build_dependencies", DependencyKind::Build),
+    ] {
+        if let Some(section) = table.table(name)? {
+            dependencies.extend(parse_dependencies(&section, &format!("[{prefix}{name}]"), kind)?);
+        }
+    }
+    Ok(dependencies)
+}
+
+fn parse_patches(root: &Table<'_>) -> Result<Vec<RawPatch>, TextError> {
+    let Some(sources) = root.table("patch")? else { return Ok(Vec::new()) };
+    let mut patches = Vec::new();
+    for source in sources.items() {
+        let section = format!("[patch.{}]", quote_key(source.key));
+        let dependencies =
+            parse_dependencies(&source.as_table()?, &section, DependencyKind::Normal)?;
+        let patch = |dependency| RawPatch { source_key: source.key.to_owned(), dependency };
+        patches.extend(dependencies.into_iter().map(patch));
+    }
+    Ok(patches)
+}
+
+fn parse_dependencies(
+    table: &Table<'_>,
+    section: &str,
+    kind: DependencyKind,
+) -> Result<Vec<RawDependency>, TextError> {
+    let parse = |item: Item<'_>| {
+        let (spec, optional) = parse_spec(&item)?;
+        Ok(RawDependency {
+            key: item.key.to_owned(),
+            line: item.key_line(),
+            section: section.to_owned(),
+            kind,
+            optional,
+            spec,
         })
-    }
+    };
+    table.items().map(parse).collect()
+}
 
-    fn parse_workspace(&self, root: &DeTable<'_>) -> Result<Option<WorkspaceSection>, TextError> {
-        let Some(table) = spanned::table(root, "workspace", self.lines)? else { return Ok(None) };
-        let mut section = WorkspaceSection {
-            members: spanned::strings(table, "members", self.lines)?,
-            exclude: spanned::strings(table, "exclude", self.lines)?,
-            ..WorkspaceSection::default()
-        };
-        if let Some(package) = spanned::table(table, "package", self.lines)?
-            && let Some(version) = package.get("version")
-        {
-            if version.get_ref().as_table().is_some_and(is_inherited) {
-                let message = "`workspace.package.version` inherits from itself";
-                return Err(self.lines.error(version.span(), message));
-            }
-            section.version = Some(self.parse_version(version)?);
-        }
-        if let Some(dependencies) = spanned::table(table, "dependencies", self.lines)? {
-            let name = "[workspace.dependencies]";
-            section.dependencies =
-                self.parse_dependencies(dependencies, name, DependencyKind::Normal)?;
-            if let Some(inherited) = section
-                .dependencies
-                .iter()
-                .find(|dependency| matches!(dependency.spec, RawSpec::Inherited))
-            {
-                return Err(TextError {
-                    line: Some(inherited.line),
-                    message: format!(
-                        "`workspace.dependencies.{}` inherits from itself",
-                        inherited.key
-                    ),
-                });
-            }
-        }
-        let mut metadata = Some(table);
-        for key in ["metadata", "arc", "verify-lock"] {
-            metadata = match metadata {
-                Some(table) => spanned::table(table, key, self.lines)?,
-                None => None,
-            };
-        }
-        if let Some(table) = metadata {
-            section.settings = family::parse_settings(table, self.lines)?;
-        }
-        Ok(Some(section))
+fn parse_spec(item: &Item<'_>) -> Result<(RawSpec, bool), TextError> {
+    let name = item.key;
+    if item.value().is_str() {
+        let req = Some(parse_req(name, item)?);
+        let detail = Detail { package: None, req, source: RawSource::DefaultRegistry };
+        return Ok((RawSpec::Own(detail), false));
     }
-
-    fn parse_sections(
-        &self,
-        table: &DeTable<'_>,
-        prefix: &str,
-        into: &mut Vec<RawDependency>,
-    ) -> Result<(), TextError> {
-        // The underscored names are deprecated and still read.
-        for (name, kind) in [
-            ("dependencies", DependencyKind::Normal),
-            ("dev-dependencies", DependencyKind::Dev),
-            ("dev_dependencies", DependencyKind::Dev),
-            ("build-dependencies", DependencyKind::Build),
-            ("build_dependencies", DependencyKind::Build),
-        ] {
-            if let Some(section) = spanned::table(table, name, self.lines)? {
-                into.extend(self.parse_dependencies(
-                    section,
-                    &format!("[{prefix}{name}]"),
-                    kind,
-                )?);
-            }
-        }
-        Ok(())
+    if !item.value().is_table() {
+        return Err(item.error(format!("dependency `{name}` must be a string or a table")));
     }
-
-    fn parse_patches(&self, root: &DeTable<'_>) -> Result<Vec<RawPatch>, TextError> {
-        let Some(sources) = spanned::table(root, "patch", self.lines)? else {
-            return Ok(Vec::new());
-        };
-        let mut patches = Vec::new();
-        for (source, value) in sources {
-            let table = spanned::as_table(value, source.get_ref(), self.lines)?;
-            let section = format!("[patch.{}]", quote_key(source.get_ref()));
-            for dependency in self.parse_dependencies(table, &section, DependencyKind::Normal)? {
-                patches.push(RawPatch { source_key: source.get_ref().to_string(), dependency });
-            }
-        }
-        Ok(patches)
+    let table = item.as_table()?;
+    let optional = table.flag("optional");
+    if is_inherited(item) {
+        return Ok((RawSpec::Inherited, optional));
     }
-
-    fn parse_dependencies(
-        &self,
-        table: &DeTable<'_>,
-        section: &str,
-        kind: DependencyKind,
-    ) -> Result<Vec<RawDependency>, TextError> {
-        table
-            .iter()
-            .map(|(key, value)| {
-                let name = key.get_ref();
-                let (spec, optional) = self.parse_spec(name, value)?;
-                Ok(RawDependency {
-                    key: name.to_string(),
-                    line: self.lines.line(key.span()),
-                    section: section.to_owned(),
-                    kind,
-                    optional,
-                    spec,
-                })
-            })
-            .collect()
-    }
-
-    fn parse_spec(&self, name: &str, value: &Value<'_>) -> Result<(RawSpec, bool), TextError> {
-        if value.get_ref().is_str() {
-            let req = Some(self.parse_req(name, value)?);
-            let detail = Detail { package: None, req, source: RawSource::DefaultRegistry };
-            return Ok((RawSpec::Own(detail), false));
+    let req = table.get("version").map(|version| parse_req(name, &version)).transpose()?;
+    let text = |key: &str| table.string(key);
+    let source = match (text("git")?, text("path")?) {
+        (Some(_), Some(_)) => {
+            return Err(item.error(format!("dependency `{name}` has both `git` and `path`")));
         }
-        let table = value.get_ref().as_table().ok_or_else(|| {
-            let message = format!("dependency `{name}` must be a string or a table");
-            self.lines.error(value.span(), message)
-        })?;
-        let optional = flag(table, "optional");
-        if is_inherited(table) {
-            return Ok((RawSpec::Inherited, optional));
-        }
-        let req = table.get("version").map(|value| self.parse_req(name, value)).transpose()?;
-        let text = |key: &str| spanned::string(table, key, self.lines);
-        let source = match (text("git")?, text("path")?) {
-            (Some(_), Some(_)) => {
-                let message = format!("dependency `{name}` gives both `git` and `path`");
-                return Err(self.lines.error(value.span(), message));
-            }
-            (Some(url), None) => {
-                RawSource::Git(GitSource::new(url, self.parse_reference(name, value, table)?))
-            }
-            (None, Some(path)) => RawSource::Path(path.to_owned()),
-            (None, None) => match (text("registry")?, text("registry-index")?) {
-                (Some(registry), _) => RawSource::NamedRegistry(registry.to_owned()),
-                (None, Some(index)) => RawSource::RegistryIndex(index.to_owned()),
-                (None, None) if req.is_some() => RawSource::DefaultRegistry,
-                (None, None) => {
-                    let message =
-                        format!("dependency `{name}` gives no version, git, path or workspace");
-                    return Err(self.lines.error(value.span(), message));
-                }
-            },
-        };
-        let package = text("package")?.map(str::to_owned);
-        Ok((RawSpec::Own(Detail { package, req, source }), optional))
-    }
-
-    fn parse_reference(
-        &self,
-        name: &str,
-        value: &Value<'_>,
-        table: &DeTable<'_>,
-    ) -> Result<GitReference, TextError> {
-        let text = |key: &str| spanned::string(table, key, self.lines);
-        let given: Vec<GitReference> = [
-            text("branch")?.map(|name| GitReference::Branch(name.to_owned())),
-            text("tag")?.map(|name| GitReference::Tag(name.to_owned())),
-            text("rev")?.map(|rev| GitReference::Rev(rev.to_owned())),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        match <[GitReference; 1]>::try_from(given) {
-            Ok([reference]) => Ok(reference),
-            Err(given) if given.is_empty() => Ok(GitReference::DefaultBranch),
-            Err(_) => {
+        (Some(url), None) => RawSource::Git(GitSource::new(url, parse_reference(item, &table)?)),
+        (None, Some(path)) => RawSource::Path(path.to_owned()),
+        (None, None) => match (text("registry")?, text("registry-index")?) {
+            (Some(registry), _) => RawSource::NamedRegistry(registry.to_owned()),
+            (None, Some(index)) => RawSource::RegistryIndex(index.to_owned()),
+            (None, None) if req.is_some() => RawSource::DefaultRegistry,
+            (None, None) => {
                 let message =
-                    format!("dependency `{name}` gives more than one of `branch`, `tag` and `rev`");
-                Err(self.lines.error(value.span(), message))
+                    format!("dependency `{name}` has no `version`, `git`, `path` or `workspace`");
+                return Err(item.error(message));
             }
-        }
-    }
+        },
+    };
+    let package = text("package")?.map(str::to_owned);
+    Ok((RawSpec::Own(Detail { package, req, source }), optional))
+}
 
-    fn parse_req(&self, name: &str, value: &Value<'_>) -> Result<VersionReq, TextError> {
-        let text = spanned::as_str(value, "version", self.lines)?;
-        VersionReq::parse(text).map_err(|error| {
-            let message = format!("`{text}` of dependency `{name}` is no requirement: {error}");
-            self.lines.error(value.span(), message)
-        })
+fn parse_reference(item: &Item<'_>, table: &Table<'_>) -> Result<GitReference, TextError> {
+    let text = |key: &str| Ok(table.string(key)?.map(str::to_owned));
+    match (text("branch")?, text("tag")?, text("rev")?) {
+        (None, None, None) => Ok(GitReference::DefaultBranch),
+        (Some(branch), None, None) => Ok(GitReference::Branch(branch)),
+        (None, Some(tag), None) => Ok(GitReference::Tag(tag)),
+        (None, None, Some(rev)) => Ok(GitReference::Rev(rev)),
+        _ => Err(item.error(format!(
+            "dependency `{}` has more than one of `branch`, `tag` and `rev`",
+            item.key
+        ))),
     }
+}
 
-    fn parse_includes(&self, value: &Value<'_>) -> Result<Vec<String>, TextError> {
-        let items = match value.get_ref().as_array() {
-            Some(items) => items.iter().collect(),
-            None => vec![value],
+fn parse_req(name: &str, item: &Item<'_>) -> Result<VersionReq, TextError> {
+    let text = item.as_str()?;
+    VersionReq::parse(text).map_err(|error| {
+        let message =
+            format!("`{text}` of dependency `{name}` is not a version requirement: {error}");
+        item.error(message)
+    })
+}
+
+/// `include` is a path, an array of paths, or an array of tables with a `path`.
+fn parse_includes(root: &Table<'_>) -> Result<Vec<String>, TextError> {
+    let Some(include) = root.get("include") else { return Ok(Vec::new()) };
+    let items = if include.value().is_array() { include.as_array()? } else { vec![include] };
+    let path = |item: &Item<'_>| {
+        let path = match item.value().is_table() {
+            true => item.as_table()?.string("path")?.unwrap_or_default(),
+            false => item.as_str()?,
         };
-        items
-            .into_iter()
-            .map(|item| match item.get_ref().as_table() {
-                Some(table) => Ok(spanned::string(table, "path", self.lines)?.unwrap_or_default()),
-                None => spanned::as_str(item, "include", self.lines),
-            })
-            .map(|path| path.map(str::to_owned))
-            .collect()
-    }
+        Ok(path.to_owned())
+    };
+    items.iter().map(path).collect()
 }
 
-fn flag(table: &DeTable<'_>, key: &str) -> bool {
-    table.get(key).and_then(|value| value.get_ref().as_bool()).unwrap_or(false)
-}
-
-fn is_inherited(table: &DeTable<'_>) -> bool {
-    flag(table, "workspace")
+fn is_inherited(item: &Item<'_>) -> bool {
+    item.as_table().is_ok_and(|table| table.flag("workspace"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Where a package comes from: git references, canonical urls, and the `source` strings of a
 //! lockfile. It compares sources as cargo does; it reads nothing.
 
-use std::borrow::Cow;
 use std::fmt;
 
 /// The index of the default registry, as a lockfile spells it after `registry+`.
@@ -14,39 +13,39 @@ const CRATES_IO_SPARSE_INDEX: &str = "sparse+https://index.crates.io/";
 pub(crate) enum GitReference {
     /// No reference: the head of the default branch.
     DefaultBranch,
-    /// `branch = "…"`.
     Branch(String),
-    /// `tag = "…"`.
     Tag(String),
     /// `rev = "…"`: a commit, abbreviated or not, or any other name that git resolves.
     Rev(String),
 }
 
 impl GitReference {
-    /// The reference as a manifest spells it.
-    pub(crate) fn describe(&self) -> String {
+    /// The key and the value by which a manifest asks for it.
+    fn parts(&self) -> Option<(&'static str, &str)> {
         match self {
-            Self::DefaultBranch => "the default branch".to_owned(),
-            Self::Branch(name) => format!("branch `{name}`"),
-            Self::Tag(name) => format!("tag `{name}`"),
-            Self::Rev(rev) => format!("rev `{rev}`"),
+            Self::DefaultBranch => None,
+            Self::Branch(name) => Some(("branch", name)),
+            Self::Tag(name) => Some(("tag", name)),
+            Self::Rev(rev) => Some(("rev", rev)),
         }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        self.parts()
+            .map_or("the default branch".to_owned(), |(key, value)| format!("{key} `{value}`"))
     }
 }
 
-/// A git repository and what is asked of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GitSource {
     /// The url as written.
     pub(crate) url: String,
     /// The url that cargo compares: see [`canonical_url`].
     pub(crate) canonical: String,
-    /// The reference.
     pub(crate) reference: GitReference,
 }
 
 impl GitSource {
-    /// A source from the url as written and its reference.
     pub(crate) fn new(url: &str, reference: GitReference) -> Self {
         Self { url: url.to_owned(), canonical: canonical_url(url), reference }
     }
@@ -60,16 +59,10 @@ impl GitSource {
 impl fmt::Display for GitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "git+{}", self.url)?;
-        match &self.reference {
-            GitReference::DefaultBranch => Ok(()),
-            GitReference::Branch(name) => write!(f, "?branch={name}"),
-            GitReference::Tag(name) => write!(f, "?tag={name}"),
-            GitReference::Rev(rev) => write!(f, "?rev={rev}"),
-        }
+        self.reference.parts().map_or(Ok(()), |(key, value)| write!(f, "?{key}={value}"))
     }
 }
 
-/// The `source` of a locked package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LockedSource {
     /// No `source` line: a package on disk.
@@ -78,7 +71,6 @@ pub(crate) enum LockedSource {
     Registry(String),
     /// A git repository; the commit is what follows `#`, if anything does.
     Git {
-        /// Repository and reference.
         source: GitSource,
         /// The text after `#`.
         commit: Option<String>,
@@ -86,7 +78,6 @@ pub(crate) enum LockedSource {
 }
 
 impl LockedSource {
-    /// The git repository that it comes from, if it does.
     pub(crate) fn git(&self) -> Option<&GitSource> {
         match self {
             Self::Git { source, .. } => Some(source),
@@ -94,7 +85,6 @@ impl LockedSource {
         }
     }
 
-    /// The commit that it is locked at, if it comes from git.
     pub(crate) fn commit(&self) -> Option<&str> {
         match self {
             Self::Git { commit, .. } => commit.as_deref(),
@@ -121,7 +111,6 @@ pub(crate) enum RefEncoding {
     Percent,
 }
 
-/// Reads the `source` string of a locked package.
 pub(crate) fn parse_locked_source(text: &str, encoding: RefEncoding) -> LockedSource {
     let Some(git) = text.strip_prefix("git+") else {
         return LockedSource::Registry(canonical_registry(text));
@@ -140,49 +129,25 @@ pub(crate) fn parse_locked_source(text: &str, encoding: RefEncoding) -> LockedSo
 fn parse_reference(query: &str, encoding: RefEncoding) -> GitReference {
     let decode = |value: &str| match encoding {
         RefEncoding::Literal => value.to_owned(),
-        RefEncoding::Percent => decode_query(value).into_owned(),
+        RefEncoding::Percent => decode_query(value),
     };
     for pair in query.split('&') {
         match pair.split_once('=') {
             Some(("branch", value)) => return GitReference::Branch(decode(value)),
             Some(("tag", value)) => return GitReference::Tag(decode(value)),
-            Some(("rev", value)) => return GitReference::Rev(decode(value)),
             // `ref=` is what very old locks wrote for a revision.
-            Some(("ref", value)) => return GitReference::Rev(decode(value)),
+            Some(("rev" | "ref", value)) => return GitReference::Rev(decode(value)),
             _ => {}
         }
     }
     GitReference::DefaultBranch
 }
 
-/// Decodes a url query value: `+` is a space and `%41` is `A`. What is no escape stays as it is,
-/// and bytes that are no UTF-8 become replacement characters.
-fn decode_query(value: &str) -> Cow<'_, str> {
-    if !value.contains(['%', '+']) {
-        return Cow::Borrowed(value);
-    }
-    let bytes = value.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%')
-            .then(|| bytes.get(at + 1..at + 3))
-            .flatten()
-            .filter(|pair| pair.iter().all(u8::is_ascii_hexdigit))
-            .and_then(|pair| std::str::from_utf8(pair).ok())
-            .and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        match escaped {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(if bytes[at] == b'+' { b' ' } else { bytes[at] });
-                at += 1;
-            }
-        }
-    }
-    Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
+/// Decodes a url query value: `+` is a space and `%41` is `A`. Half an escape stays as it is, and
+/// bytes that are not UTF-8 become replacement characters.
+fn decode_query(value: &str) -> String {
+    let spaced = value.replace('+', " ");
+    percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 /// The url that cargo compares git sources by: without a trailing slash and without `.git`, and for
@@ -217,9 +182,7 @@ pub(crate) fn canonical_registry(index: &str) -> String {
 /// How two references relate, seen from the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ReferenceDrift {
-    /// Two spellings of one commit.
     Spelling,
-    /// Two revisions.
     Revision,
     /// Another kind of reference, or another branch or tag.
     Reference,

@@ -20,7 +20,6 @@ use crate::finding::Location;
 /// [`Root::read_workspace`](crate::read::Root::read_workspace) returns.
 #[derive(Debug, Default)]
 pub struct Workspace {
-    /// The folder of its root manifest, absolute.
     pub(crate) root_dir: PathBuf,
     /// Its root manifest, as it is shown.
     pub(crate) manifest: String,
@@ -32,7 +31,6 @@ pub struct Workspace {
     pub(crate) packages: Vec<Package>,
     /// The patches that apply, those of the cargo configuration included.
     pub(crate) patches: Vec<Patch>,
-    /// `[replace]`.
     pub(crate) replaces: Vec<Replace>,
     /// Entries of `[workspace.dependencies]` that no member inherits: the key and its place.
     pub(crate) unused_dependencies: Vec<(String, Location)>,
@@ -44,7 +42,6 @@ pub struct Workspace {
     pub(crate) stray_locks: Vec<String>,
     /// Paths that dependencies and patches name and that hold no manifest, as they are shown.
     pub(crate) missing_paths: Vec<String>,
-    /// The settings of the root manifest.
     pub(crate) settings: Settings,
 }
 
@@ -67,13 +64,11 @@ impl Workspace {
         family.ok_or_else(|| Error::UnknownFamily { name: name.to_owned(), known })
     }
 
-    /// Its members.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| package.role == Role::Member)
     }
 }
 
-/// Whether a package belongs to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A member: all its dependencies are locked.
@@ -83,33 +78,22 @@ pub(crate) enum Role {
     External,
 }
 
-/// A package on disk.
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
-    /// Its name.
     pub(crate) name: String,
-    /// Its version.
     pub(crate) version: Version,
     /// Its folder, absolute and normal.
     pub(crate) dir: PathBuf,
-    /// Member or not.
     pub(crate) role: Role,
-    /// The line of its version.
     pub(crate) at: Location,
-    /// Its dependencies.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// A dependency with everything resolved.
 #[derive(Debug, Clone)]
 pub(crate) struct Dependency {
-    /// The key that declares it.
     pub(crate) key: String,
-    /// The name of the package asked for.
     pub(crate) name: String,
-    /// Whether it is optional.
     pub(crate) optional: bool,
-    /// Where it is to come from.
     pub(crate) want: Want,
     /// The requirement; none admits every version.
     pub(crate) req: Option<VersionReq>,
@@ -124,9 +108,7 @@ pub(crate) enum Want {
     Registry(String),
     /// A registry whose index the configuration does not give.
     UnknownRegistry(String),
-    /// A git repository.
     Git(GitSource),
-    /// A folder.
     Path {
         /// The folder, absolute and normal.
         dir: PathBuf,
@@ -175,28 +157,20 @@ impl Want {
 pub(crate) struct Patch {
     /// The canonical url of the source that is patched.
     pub(crate) source: String,
-    /// The name of the package.
     pub(crate) name: String,
-    /// Where it is to come from.
     pub(crate) want: Want,
     /// The version of a patch on disk whose manifest is there.
     pub(crate) version: Option<Version>,
-    /// The line that says so.
     pub(crate) at: Location,
 }
 
-/// An entry of `[replace]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Replace {
     /// The url of the source, where the package id gives one.
     pub(crate) source: Option<String>,
-    /// The name of the package.
     pub(crate) name: String,
-    /// Its version.
     pub(crate) version: Option<Version>,
-    /// Where it is to come from.
     pub(crate) want: Want,
-    /// The line that says so.
     pub(crate) at: Location,
 }
 
@@ -205,7 +179,6 @@ pub(crate) struct Replace {
 pub(crate) struct Resolver<'w> {
     /// The manifest, as it is shown.
     pub(crate) display: &'w str,
-    /// Its folder.
     pub(crate) dir: &'w Path,
     /// The workspace that it inherits from.
     pub(crate) parent: Option<Parent<'w>>,
@@ -213,31 +186,25 @@ pub(crate) struct Resolver<'w> {
     pub(crate) registries: &'w [(String, String)],
 }
 
-/// The manifest that another inherits from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parent<'w> {
-    /// Its `[workspace]`.
     pub(crate) section: &'w WorkspaceSection,
-    /// The manifest, as it is shown.
     pub(crate) display: &'w str,
-    /// Its folder.
     pub(crate) dir: &'w Path,
 }
 
 impl Resolver<'_> {
-    /// The version of a package.
     pub(crate) fn resolve_version(&self, package: &PackageSection) -> Result<Version, TextError> {
         match &package.version {
             RawVersion::Own(version) => Ok(version.clone()),
-            RawVersion::Inherited => self
-                .parent
-                .and_then(|parent| parent.section.version.clone())
-                .ok_or_else(|| TextError {
-                    line: Some(package.line),
-                    message:
-                        "the version is inherited, but no `workspace.package.version` is there"
-                            .to_owned(),
-                }),
+            RawVersion::Inherited => {
+                let version = self.parent.and_then(|parent| parent.section.version.clone());
+                version.ok_or_else(|| {
+                    let message =
+                        "the version is inherited, but there is no `workspace.package.version`";
+                    TextError::at(package.line, message)
+                })
+            }
         }
     }
 
@@ -246,12 +213,12 @@ impl Resolver<'_> {
         match &raw.spec {
             RawSpec::Own(detail) => Ok(self.build(raw, raw, detail, self.dir, self.display)),
             RawSpec::Inherited => {
-                let missing = || TextError {
-                    line: Some(raw.line),
-                    message: format!(
-                        "`{}` is inherited, but `workspace.dependencies` does not have it",
-                        raw.key
-                    ),
+                let missing = || {
+                    let key = &raw.key;
+                    let message = format!(
+                        "`{key}` is inherited, but `workspace.dependencies` does not have it"
+                    );
+                    TextError::at(raw.line, message)
                 };
                 let parent = self.parent.ok_or_else(missing)?;
                 let shared = parent.section.dependencies.iter().find(|it| it.key == raw.key);
@@ -262,7 +229,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// Resolves a patch.
     pub(crate) fn resolve_patch(&self, raw: &RawPatch) -> Result<Patch, TextError> {
         let dependency = self.resolve(&raw.dependency)?;
         let key = raw.source_key.as_str();
@@ -278,12 +244,10 @@ impl Resolver<'_> {
         Ok(Patch { source, name, want, version: None, at })
     }
 
-    /// Resolves an entry of `[replace]`.
     pub(crate) fn resolve_replace(&self, raw: &RawDependency) -> Result<Replace, TextError> {
         let dependency = self.resolve(raw)?;
-        let (source, name, version) = parse_package_id(&raw.key).ok_or_else(|| TextError {
-            line: Some(raw.line),
-            message: format!("`{}` in `replace` is no package id", raw.key),
+        let (source, name, version) = parse_package_id(&raw.key).ok_or_else(|| {
+            TextError::at(raw.line, format!("`{}` in `replace` is not a package id", raw.key))
         })?;
         Ok(Replace { source, name, version, want: dependency.want, at: dependency.at })
     }

@@ -9,14 +9,11 @@ use crate::parse::manifest::{CargoConfig, parse_cargo_config};
 /// How many files may include one another.
 const MAX_INCLUDE_DEPTH: usize = 8;
 
-/// One configuration file.
 #[derive(Debug)]
 pub(super) struct ConfigFile {
     /// The folder that its relative paths start from.
     pub(super) base_dir: PathBuf,
-    /// The file as it is shown.
     pub(super) display: String,
-    /// What it says.
     pub(super) config: CargoConfig,
 }
 
@@ -54,7 +51,7 @@ fn read_config(
         return Err(Error::IncludeDepth { path: display, limit: MAX_INCLUDE_DEPTH });
     }
     let text = read_text(path, shown)?;
-    let config = parse_cargo_config(&text).map_err(|error| Error::in_text(&display, error))?;
+    let config = parse_cargo_config(&text).map_err(|error| error.in_file(&display))?;
     let folder = path.parent().unwrap_or(path);
     let includes = config.includes.clone();
     let base_dir = folder.parent().unwrap_or(folder).to_owned();

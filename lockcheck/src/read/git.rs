@@ -13,14 +13,12 @@ use crate::parse::source::{GitReference, is_full_commit, is_hex_rev};
 /// commits, takes seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A git repository on disk.
 #[derive(Debug)]
 pub(crate) struct GitRepo {
     dir: PathBuf,
 }
 
 impl GitRepo {
-    /// Opens the repository that a folder is in.
     pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
         let repo = Self { dir: dir.to_owned() };
         match repo.ask(&["rev-parse", "--git-dir"])? {
@@ -29,7 +27,6 @@ impl GitRepo {
         }
     }
 
-    /// The text of a file beside the folder at a revision.
     pub(crate) fn read_file_at(&self, rev: &str, file: &str) -> Result<String, Error> {
         let commit = self
             .resolve(rev)?
@@ -42,7 +39,6 @@ impl GitRepo {
         })
     }
 
-    /// What the repository says of two commits.
     pub(crate) fn read_commit_facts(&self, old: &str, new: &str) -> Result<CommitFacts, Error> {
         let (old, new) = (self.resolve(old)?, self.resolve(new)?);
         let (mut old_leads_to_new, mut new_leads_to_old) = (false, false);
@@ -53,7 +49,6 @@ impl GitRepo {
         Ok(CommitFacts { old, new, old_leads_to_new, new_leads_to_old })
     }
 
-    /// What the repository says of a reference that is locked at a commit.
     pub(crate) fn read_pin_fact(
         &self,
         reference: &GitReference,

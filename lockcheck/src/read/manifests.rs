@@ -9,7 +9,6 @@ use crate::Error;
 use crate::parse::manifest::{Manifest, parse_manifest};
 use crate::parse::workspace::{is_excluded, normalize};
 
-/// Manifests by their folder, each read once.
 #[derive(Debug)]
 pub(super) struct Manifests {
     shown: Shown,
@@ -17,30 +16,26 @@ pub(super) struct Manifests {
 }
 
 impl Manifests {
-    /// None read yet.
     pub(super) fn new(shown: Shown) -> Self {
         Self { shown, by_dir: HashMap::new() }
     }
 
-    /// How paths are shown.
     pub(super) fn shown(&self) -> &Shown {
         &self.shown
     }
 
-    /// Whether a folder has a manifest.
     pub(super) fn is_there(&self, dir: &Path) -> bool {
         self.by_dir.contains_key(dir) || dir.join("Cargo.toml").exists()
     }
 
-    /// The manifest of a folder.
     pub(super) fn read(&mut self, dir: &Path) -> Result<Rc<Manifest>, Error> {
         if let Some(manifest) = self.by_dir.get(dir) {
             return Ok(Rc::clone(manifest));
         }
         let path = dir.join("Cargo.toml");
         let text = read_text(&path, &self.shown)?;
-        let manifest = parse_manifest(&text)
-            .map_err(|error| Error::in_text(&self.shown.display(&path), error))?;
+        let manifest =
+            parse_manifest(&text).map_err(|error| error.in_file(&self.shown.display(&path)))?;
         let manifest = Rc::new(manifest);
         self.by_dir.insert(dir.to_owned(), Rc::clone(&manifest));
         Ok(manifest)

@@ -90,7 +90,7 @@ impl Root {
                 let entry = entry.map_err(failed)?;
                 let name = entry.file_name();
                 let hidden = name.as_encoded_bytes().starts_with(b".");
-                // The type of the entry itself: a symbolic link is no folder here.
+                // The type of the entry itself: a symbolic link to a folder is not one.
                 let is_dir = entry.file_type().map_err(failed)?.is_dir();
                 if is_dir && !hidden && name != "target" {
                     stack.push(entry.path());

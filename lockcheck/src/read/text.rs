@@ -9,12 +9,9 @@ use crate::Error;
 /// is larger than this is something else.
 const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
-/// How paths are shown.
 #[derive(Debug, Clone)]
 pub(super) enum Shown {
-    /// Relative to this folder.
     RelativeTo(PathBuf),
-    /// As they are.
     Absolute,
 }
 
@@ -28,7 +25,6 @@ impl Shown {
         shown.to_string_lossy().replace('\\', "/")
     }
 
-    /// The manifest of a folder as it is shown.
     pub(super) fn manifest(&self, dir: &Path) -> String {
         self.display(&dir.join("Cargo.toml"))
     }

@@ -82,7 +82,6 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads one package and queues what its paths lead to.
     fn add_package(&mut self, dir: &Path, role: Role) -> Result<(), Error> {
         if role == Role::External && !self.manifests.is_there(dir) {
             let missing = self.manifests.shown().display(dir);
@@ -147,7 +146,7 @@ impl Reader {
             Some(Parent { section: manifest.workspace.as_ref()?, display, dir })
         });
         let resolver = Resolver { display: &display, dir, parent, registries: &self.registries };
-        work(resolver).map_err(|error| Error::in_text(&display, error))
+        work(resolver).map_err(|error| error.in_file(&display))
     }
 
     fn add_config(&mut self, file: &ConfigFile) -> Result<(), Error> {
@@ -171,7 +170,7 @@ impl Reader {
             .iter()
             .map(|raw| resolver.resolve_patch(raw))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| Error::in_text(&file.display, error))?;
+            .map_err(|error| error.in_file(&file.display))?;
         self.add_patches(patches)
     }
 

@@ -3,11 +3,11 @@
 use similar::{ChangeTag, TextDiff};
 
 use super::verdict;
-use crate::check::Report;
+use crate::check::{Counts, Report};
 use crate::finding::{Code, Finding, Severity};
 use crate::repair::needs_network;
 
-/// How many names of one group are told.
+/// How many names of one group are listed.
 const MAX_NAMES: usize = 8;
 
 /// Renders the reports. `command` is the name of the command that shows them, which starts the line
@@ -46,7 +46,7 @@ fn is_same_cause(a: &Finding, b: &Finding) -> bool {
         return false;
     }
     match a.code {
-        // Lists of one kind: what differs is told line by line.
+        // Lists of one kind: what differs is listed line by line.
         Code::MemberVersion
         | Code::Missing
         | Code::Orphan
@@ -89,12 +89,12 @@ fn render_group(report: &Report, group: &[&Finding]) -> String {
     }
     text.push('\n');
     if names.len() > 1 {
-        let told: Vec<&str> = names[1..].iter().copied().take(MAX_NAMES).collect();
-        let rest = match names.len() - 1 - told.len() {
+        let listed: Vec<&str> = names[1..].iter().copied().take(MAX_NAMES).collect();
+        let rest = match names.len() - 1 - listed.len() {
             0 => String::new(),
             rest => format!(" and {rest} more"),
         };
-        text.push_str(&format!("also: {}{rest}\n", told.join(", ")));
+        text.push_str(&format!("also: {}{rest}\n", listed.join(", ")));
     }
     if let (Some(fix), Some(repair)) = (report.fix(first), &first.repair) {
         let network = if needs_network(repair) { "        (needs the network)" } else { "" };
@@ -141,12 +141,12 @@ fn render_diff(report: &Report, group: &[&Finding]) -> String {
     let labels = labels.chain((!lock_side.is_empty()).then_some(lock));
     let width = labels.map(str::len).max().unwrap_or(0);
     let wanted: Vec<&str> = manifest_side.iter().map(|(_, wanted)| *wanted).collect();
-    // Where the manifest has nothing to set against it, a warning only tells what is there.
-    let only_told = wanted.is_empty() && group[0].severity == Severity::Warning;
+    // Where the manifest has nothing to set against it, a warning only shows what is there.
+    let only_shown = wanted.is_empty() && group[0].severity == Severity::Warning;
     let mut text = String::new();
     for change in TextDiff::from_slices(&lock_side, &wanted).iter_all_changes() {
         let (sign, file) = match change.tag() {
-            ChangeTag::Delete if !only_told => ('-', lock),
+            ChangeTag::Delete if !only_shown => ('-', lock),
             ChangeTag::Delete | ChangeTag::Equal => (' ', lock),
             ChangeTag::Insert => {
                 let at = change.new_index().and_then(|index| manifest_side.get(index));
@@ -166,28 +166,21 @@ fn render_summary(report: &Report) -> String {
             count => text.push_str(&format!(", {}", plural(count, one))),
         }
     }
-    let counts = report.counts;
+    let Counts { lock_version, members, pins, packages } = report.counts;
+    let members = plural(members, "member");
+    if report.lock_file.is_none() {
+        return format!("{text}: {members}, no pins checked: cannot use {}", report.lock);
+    }
     let of_family =
         report.family.as_ref().map_or_else(String::new, |name| format!(" of family `{name}`"));
-    text.push_str(&format!(
-        ": {}, {}{of_family} checked against ",
-        plural(counts.members, "member"),
-        plural(counts.pins, "pin")
-    ));
-    if report.lock_file.is_none() {
-        text.push_str(&format!("{}, which could not be used", report.lock));
-        return text;
-    }
-    text.push_str(&format!(
-        "{} (version {}, {}{of_family})",
+    let nothing = if pins == 0 { "; there was nothing to check" } else { "" };
+    format!(
+        "{text}: {members}, {}{of_family} checked against {} (version {lock_version}, \
+         {}{of_family}){nothing}",
+        plural(pins, "pin"),
         report.lock,
-        counts.lock_version,
-        plural(counts.packages, "package")
-    ));
-    if counts.pins == 0 {
-        text.push_str("; nothing was there to check");
-    }
-    text
+        plural(packages, "package")
+    )
 }
 
 /// A path as seen from the folder of the root manifest, where it lies below it.

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::verdict;
-use crate::check::Report;
+use crate::ancestry::Ancestry;
+use crate::check::{Counts, Report};
 use crate::finding::{Code, Finding, Severity};
 use crate::repair::needs_network;
 
-/// The version of the format.
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
@@ -26,19 +26,9 @@ struct JsonWorkspace<'r> {
     manifest: &'r str,
     lock: &'r str,
     verdict: &'static str,
-    lock_version: u32,
-    members: usize,
-    pins: usize,
-    packages: usize,
-    ancestry: Vec<JsonAncestry<'r>>,
-}
-
-#[derive(Serialize)]
-struct JsonAncestry<'r> {
-    package: &'r str,
-    old: &'r str,
-    new: &'r str,
-    relation: &'static str,
+    #[serde(flatten)]
+    counts: Counts,
+    ancestry: &'r [Ancestry],
 }
 
 #[derive(Serialize)]
@@ -78,21 +68,12 @@ pub fn render_json(reports: &[Report]) -> String {
 }
 
 fn json_workspace(report: &Report) -> JsonWorkspace<'_> {
-    let ancestry = report.ancestry.iter().map(|ancestry| JsonAncestry {
-        package: &ancestry.package,
-        old: &ancestry.old,
-        new: &ancestry.new,
-        relation: ancestry.relation.as_str(),
-    });
     JsonWorkspace {
         manifest: &report.manifest,
         lock: &report.lock,
         verdict: verdict(report.agrees()),
-        lock_version: report.counts.lock_version,
-        members: report.counts.members,
-        pins: report.counts.pins,
-        packages: report.counts.packages,
-        ancestry: ancestry.collect(),
+        counts: report.counts,
+        ancestry: &report.ancestry,
     }
 }
 

@@ -85,12 +85,18 @@ fn write_case(name: &str) -> tempfile::TempDir {
     dir
 }
 
-#[test]
-fn every_case_has_its_codes_and_its_report() {
+/// Snapshots lie beside their cases, under their names alone.
+fn snapshots() -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path("../cases");
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
+    settings
+}
+
+#[test]
+fn every_case_has_its_codes_and_its_report() {
+    let settings = snapshots();
     let mut wrong = Vec::new();
     for case in all_cases() {
         let dir = tempfile::tempdir().unwrap();
@@ -137,6 +143,18 @@ fn every_code_of_the_documentation_has_a_case() {
         .chain(NEED_A_CLONE.map(str::to_owned))
         .collect();
     assert_eq!(documented, covered);
+}
+
+#[test]
+fn the_help_teaches_with_examples() {
+    let output = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
+        .arg("--help")
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let help = String::from_utf8(output.stdout).unwrap();
+    snapshots().bind(|| insta::assert_snapshot!("help", help));
 }
 
 #[test]

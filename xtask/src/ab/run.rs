@@ -12,11 +12,12 @@ use crate::ab::render::{
     describe_attribution, render_gate_lines, render_legs_table, render_verdicts,
 };
 use crate::base::outcome::Outcome;
+use crate::cell::executor::run::RealExecutor;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
 use crate::sys::terminal;
 
-mod act;
+mod measure;
 mod output;
 mod prepare;
 
@@ -24,13 +25,14 @@ mod prepare;
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let interrupt = Interrupt::install()?;
     let _lock = LaunchLock::acquire(root, "ab")?;
-    let prepared = match prepare::prepare(root, args) {
+    let (prepared, guard) = match prepare::prepare(root, args) {
         Ok(prepared) => prepared,
         // Ctrl-C reaches the compiler as well.
         Err(_) if interrupt.is_set() => return Ok(Outcome::Interrupted),
         Err(error) => return Err(error),
     };
-    let mut comparison = act::Comparison::start(root, prepared, interrupt)?;
+    let executor = RealExecutor::new(root, interrupt);
+    let mut comparison = measure::Comparison::start(root, prepared, guard, executor)?;
     let ran = comparison.run();
     // Whatever ended the runs: what they showed so far is on disk as a report.
     let result = analyse(comparison.start_entry(), comparison.log())?;

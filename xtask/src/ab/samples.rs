@@ -130,6 +130,9 @@ pub(crate) struct RunLaunch {
     pub(crate) command: Vec<String>,
     /// Variables that are set, and those that are removed as null.
     pub(crate) environment: BTreeMap<String, Option<String>>,
+    /// Which start of the machine it was; `None` in samples that did not note it yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) boot: Option<String>,
 }
 
 /// What became of a run.
@@ -251,6 +254,8 @@ pub(crate) struct Log {
     pub(crate) stop: Option<Stop>,
     /// Launches that have no end.
     pub(crate) lost_launches: usize,
+    /// The last launch, where it has no end.
+    pub(crate) unended: Option<RunLaunch>,
     /// Numbers of the lines, from 1, that are no entry: a crash may cut a line off.
     pub(crate) unreadable_lines: Vec<usize>,
 }
@@ -261,8 +266,12 @@ impl Log {
         match entry {
             Entry::AbStart(start) => self.start = Some(*start),
             Entry::AbResume(_) => self.stop = None,
-            Entry::RunLaunch(_) => self.lost_launches += 1,
+            Entry::RunLaunch(launch) => {
+                self.lost_launches += 1;
+                self.unended = Some(launch);
+            }
             Entry::RunEnd(run) => {
+                self.unended = None;
                 self.lost_launches = self.lost_launches.saturating_sub(1);
                 self.runs.push(*run);
             }

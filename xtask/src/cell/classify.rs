@@ -120,6 +120,15 @@ pub(crate) enum ExitKind {
     Signal(i32),
 }
 
+impl fmt::Display for ExitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExitKind::Code(code) => write!(f, "exit code {code}"),
+            ExitKind::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
 /// Why the harness ended a process itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

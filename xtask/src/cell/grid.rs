@@ -3,6 +3,8 @@
 //! Pure. Model-major, length-minor: all lengths of a model before the next model, so that a true OOM
 //! is known before a longer cell of that model comes up.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 
 use crate::base::diagnostic::HintExt as _;
@@ -20,10 +22,21 @@ pub(crate) struct Grid {
 /// One measurement: a model at a prompt length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell<'grid> {
-    /// The model.
     pub(crate) model: &'grid ResolvedModel,
     /// Prompt length in tokens.
     pub(crate) len: u64,
+    /// What is changed of the model's run, by name; `None` for the model as it is.
+    pub(crate) variant: Option<&'grid str>,
+}
+
+impl Cell<'_> {
+    /// The name that rows, backstop and record know it by: `model`, or `model+variant`.
+    pub(crate) fn name(&self) -> String {
+        match self.variant {
+            None => self.model.name.clone(),
+            Some(variant) => format!("{}+{variant}", self.model.name),
+        }
+    }
 }
 
 /// A cell that is not launched but yields a class.
@@ -73,18 +86,14 @@ impl Grid {
 
     /// The cells, in the order in which they are measured.
     pub(crate) fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
-        self.models
-            .iter()
-            .flat_map(|model| self.lengths.iter().map(move |&len| Cell { model, len }))
+        self.models.iter().flat_map(|model| {
+            self.lengths.iter().map(move |&len| Cell { model, len, variant: None })
+        })
     }
 
     /// How many cells there are.
     pub(crate) fn cell_count(&self) -> usize {
         self.models.len() * self.lengths.len()
-    }
-
-    fn has_cell(&self, model: &str, len: u64) -> bool {
-        self.lengths.contains(&len) && self.models.iter().any(|known| known.name == model)
     }
 }
 
@@ -94,7 +103,7 @@ impl Grid {
 /// # Errors
 ///
 /// When an entry names no cell of the grid: a fake that does nothing would prove nothing.
-pub(crate) fn parse_fake_ooms(text: &str, grid: &Grid) -> anyhow::Result<Vec<FakeCell>> {
+pub(crate) fn parse_fake_ooms(text: &str, cells: &[Cell<'_>]) -> anyhow::Result<Vec<FakeCell>> {
     let mut fakes = Vec::new();
     let mut pending: Option<String> = None;
     for piece in text.split(',') {
@@ -103,7 +112,7 @@ pub(crate) fn parse_fake_ooms(text: &str, grid: &Grid) -> anyhow::Result<Vec<Fak
             None => piece.to_owned(),
         };
         match parse_cell_name(entry.trim()) {
-            Some((model, len)) if grid.has_cell(model, len) => {
+            Some((model, len)) if is_cell(cells, model, len) => {
                 let (model, class) = (model.to_owned(), Classification::Oom);
                 fakes.push(FakeCell { model, len, class });
             }
@@ -111,13 +120,13 @@ pub(crate) fn parse_fake_ooms(text: &str, grid: &Grid) -> anyhow::Result<Vec<Fak
         }
     }
     if let Some(entry) = pending.filter(|entry| !entry.trim().is_empty()) {
-        return bail_no_cell(entry.trim(), "MODEL:LEN", grid);
+        return bail_no_cell(entry.trim(), "MODEL:LEN", cells);
     }
     Ok(fakes)
 }
 
 /// Reads `MODEL:LEN:CLASS`, where the class is a token such as `FAIL:bench`.
-pub(crate) fn parse_fake_cell(text: &str, grid: &Grid) -> anyhow::Result<FakeCell> {
+pub(crate) fn parse_fake_cell(text: &str, cells: &[Cell<'_>]) -> anyhow::Result<FakeCell> {
     let with_class = Classification::ALL
         .into_iter()
         .find_map(|class| Some((text.strip_suffix(class.token())?.strip_suffix(':')?, class)));
@@ -126,10 +135,10 @@ pub(crate) fn parse_fake_cell(text: &str, grid: &Grid) -> anyhow::Result<FakeCel
         bail!("`{text}` does not end in a class; the classes are {}", known.join(", "));
     };
     match parse_cell_name(cell) {
-        Some((model, len)) if grid.has_cell(model, len) => {
+        Some((model, len)) if is_cell(cells, model, len) => {
             Ok(FakeCell { model: model.to_owned(), len, class })
         }
-        _ => bail_no_cell(cell, "MODEL:LEN:CLASS", grid),
+        _ => bail_no_cell(cell, "MODEL:LEN:CLASS", cells),
     }
 }
 
@@ -139,10 +148,16 @@ fn parse_cell_name(text: &str) -> Option<(&str, u64)> {
     Some((model, len.trim().parse().ok()?))
 }
 
-fn bail_no_cell<T>(text: &str, form: &str, grid: &Grid) -> anyhow::Result<T> {
-    let models: Vec<&str> = grid.models.iter().map(|model| model.name.as_str()).collect();
-    let lengths: Vec<String> = grid.lengths.iter().map(u64::to_string).collect();
-    Err(anyhow::anyhow!("fake `{text}` names no cell of the grid")).hint(format!(
+fn is_cell(cells: &[Cell<'_>], model: &str, len: u64) -> bool {
+    cells.iter().any(|cell| cell.len == len && cell.name() == model)
+}
+
+fn bail_no_cell<T>(text: &str, form: &str, cells: &[Cell<'_>]) -> anyhow::Result<T> {
+    let mut models: Vec<String> = cells.iter().map(Cell::name).collect();
+    models.dedup();
+    let lengths: BTreeSet<u64> = cells.iter().map(|cell| cell.len).collect();
+    let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
+    Err(anyhow::anyhow!("fake `{text}` does not name a cell of this run")).hint(format!(
         "the form is {form}; the models are {}, the lengths {}",
         models.join(", "),
         lengths.join(", ")
@@ -189,18 +204,19 @@ mod tests {
     #[test]
     fn fakes_are_split_at_the_last_colon_and_at_commas_between_cells() {
         let grid = grid(&["a:1", "b,c", "d"], &[512, 8]);
-        let fakes = parse_fake_ooms("a:1:512,b,c:8, d:8", &grid).unwrap();
+        let fakes =
+            parse_fake_ooms("a:1:512,b,c:8, d:8", &grid.cells().collect::<Vec<_>>()).unwrap();
         let cells: Vec<_> = fakes.iter().map(|fake| (fake.model.as_str(), fake.len)).collect();
         assert_eq!(cells, [("a:1", 512), ("b,c", 8), ("d", 8)]);
-        assert!(parse_fake_ooms("", &grid).unwrap().is_empty());
+        assert!(parse_fake_ooms("", &grid.cells().collect::<Vec<_>>()).unwrap().is_empty());
     }
 
     #[test]
     fn a_fake_that_names_no_cell_is_an_error() {
         let grid = grid(&["llama", "llama-8b"], &[512]);
         for text in ["llama:513", "lama:512", "llama", "llama:512,x", "llama:512:8", ":512"] {
-            let error = parse_fake_ooms(text, &grid).unwrap_err();
-            assert!(format!("{error:#}").contains("names no cell of the grid"), "{text}");
+            let error = parse_fake_ooms(text, &grid.cells().collect::<Vec<_>>()).unwrap_err();
+            assert!(format!("{error:#}").contains("does not name a cell of this run"), "{text}");
         }
     }
 
@@ -208,11 +224,13 @@ mod tests {
     fn any_class_can_be_faked() {
         let grid = grid(&["a:b"], &[512]);
         for class in Classification::ALL {
-            let fake = parse_fake_cell(&format!("a:b:512:{class}"), &grid).unwrap();
+            let fake =
+                parse_fake_cell(&format!("a:b:512:{class}"), &grid.cells().collect::<Vec<_>>())
+                    .unwrap();
             assert_eq!(fake, FakeCell { model: "a:b".to_owned(), len: 512, class });
         }
-        assert!(parse_fake_cell("a:b:512:oom", &grid).is_err());
-        assert!(parse_fake_cell("a:512:SKIP:oom", &grid).is_err());
+        assert!(parse_fake_cell("a:b:512:oom", &grid.cells().collect::<Vec<_>>()).is_err());
+        assert!(parse_fake_cell("a:512:SKIP:oom", &grid.cells().collect::<Vec<_>>()).is_err());
     }
 
     proptest! {
@@ -229,7 +247,7 @@ mod tests {
             let cells: Vec<_> = grid.cells().collect();
             prop_assert_eq!(cells.len(), grid.cell_count());
             let cell = pick.get(&cells);
-            let fakes = parse_fake_ooms(&format!("{}:{}", cell.model.name, cell.len), &grid).unwrap();
+            let fakes = parse_fake_ooms(&format!("{}:{}", cell.model.name, cell.len), &grid.cells().collect::<Vec<_>>()).unwrap();
             prop_assert_eq!(fakes.len(), 1);
             prop_assert_eq!((&fakes[0].model, fakes[0].len), (&cell.model.name, cell.len));
         }

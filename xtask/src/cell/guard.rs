@@ -6,10 +6,13 @@
 
 use std::collections::HashMap;
 
+use crate::base::diagnostic::HintExt as _;
 use crate::cell::classify::Classification;
 use crate::cell::grid::{Cell, FakeCell};
 use crate::model::reference::ModelKind;
-use crate::oom_record::OomRecord;
+use crate::oom_record::{OomRecord, render_prune_command};
+
+pub(crate) mod file;
 
 /// The share of memory that weights may take.
 const WEIGHT_SHARE: f64 = 0.85;
@@ -31,58 +34,101 @@ pub(crate) enum Admission {
     },
 }
 
+/// Whether the OOM record keeps cells from being launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordRule {
+    InForce,
+    /// As the user asked: new events are still appended.
+    Ignored,
+}
+
+impl RecordRule {
+    /// What `--ignore-oom-record` says.
+    pub(crate) fn from_flag(ignore_oom_record: bool) -> RecordRule {
+        if ignore_oom_record { RecordRule::Ignored } else { RecordRule::InForce }
+    }
+}
+
 /// What is known before a cell comes up.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    /// The OOM record; empty where it is to be ignored.
+pub(crate) struct Guard {
     record: OomRecord,
+    record_rule: RecordRule,
     /// Cells that are faked.
     fakes: Vec<FakeCell>,
     /// Memory that weights must fit into.
     memory_bytes: Option<u64>,
     /// What weight bytes are multiplied with.
     overhead_factor: f64,
-    /// The least length at which each model ran out of memory in this sweep.
+    /// The least length at which each model ran out of memory in this run, by [`Cell::name`].
     oom_lengths: HashMap<String, u64>,
 }
 
-impl Gate {
-    /// A gate before any cell of this sweep has run.
+impl Guard {
+    /// A guard before any cell of this run.
     pub(crate) fn new(
         record: OomRecord,
-        fakes: Vec<FakeCell>,
+        record_rule: RecordRule,
         memory_bytes: Option<u64>,
         overhead_factor: f64,
-    ) -> Gate {
-        Gate { record, fakes, memory_bytes, overhead_factor, oom_lengths: HashMap::new() }
+    ) -> Guard {
+        Guard {
+            record,
+            record_rule,
+            fakes: Vec::new(),
+            memory_bytes,
+            overhead_factor,
+            oom_lengths: HashMap::new(),
+        }
     }
 
-    /// Notes a true OOM of this sweep. Only true ones may be noted.
+    /// The same, with cells that are faked.
+    pub(crate) fn with_fakes(self, fakes: Vec<FakeCell>) -> Guard {
+        Guard { fakes, ..self }
+    }
+
+    /// The record as it is, even where it does not keep cells from being launched.
+    pub(crate) fn record(&self) -> &OomRecord {
+        &self.record
+    }
+
+    pub(crate) fn record_rule(&self) -> RecordRule {
+        self.record_rule
+    }
+
+    /// Notes a true OOM of this run. Only true ones may be noted.
     pub(crate) fn note_true_oom(&mut self, model: &str, len: u64) {
         let least = self.oom_lengths.entry(model.to_owned()).or_insert(len);
         *least = len.min(*least);
     }
 
-    /// What becomes of this cell, by what is known now.
+    /// What becomes of this cell, by what is known now. What a model as it is ran out of memory at
+    /// forbids its variants as well: nothing says that they need less.
     pub(crate) fn admit(&self, cell: Cell<'_>) -> Admission {
-        let Cell { model, len } = cell;
+        let Cell { model, len, variant: _ } = cell;
         let refuse = |class, reason| Admission::Refuse { class, reason };
         if model.kind == ModelKind::Missing {
             let reason = model.note.clone().unwrap_or_else(|| "there is no such model".to_owned());
             return refuse(Classification::FailMissingModel, reason);
         }
-        if let Some(&least) = self.oom_lengths.get(&model.name)
-            && len >= least
-        {
-            let reason =
-                format!("`{}` ran out of memory at {least} tokens in this sweep", model.name);
-            return refuse(Classification::OomBackstop, reason);
+        let own_name = cell.name();
+        let names = [model.name.as_str(), own_name.as_str()];
+        for name in names {
+            if let Some(&least) = self.oom_lengths.get(name)
+                && len >= least
+            {
+                let reason = format!("`{name}` ran out of memory at {least} tokens in this run");
+                return refuse(Classification::OomBackstop, reason);
+            }
         }
-        if let Some((_, line)) = self.record.blocking(&model.name, len) {
-            let reason = format!("the OOM record holds `{line}`");
-            return refuse(Classification::OomRecord, reason);
+        if self.record_rule == RecordRule::InForce {
+            let held = names.iter().find_map(|name| self.record.blocking(name, len));
+            if let Some((_, line)) = held {
+                let reason = format!("the OOM record holds `{line}`");
+                return refuse(Classification::OomRecord, reason);
+            }
         }
-        let fake = self.fakes.iter().find(|fake| fake.model == model.name && fake.len == len);
+        let fake = self.fakes.iter().find(|fake| fake.model == own_name && fake.len == len);
         if let Some(fake) = fake {
             return Admission::Fake(fake.class);
         }
@@ -90,6 +136,28 @@ impl Gate {
             Some(reason) => refuse(Classification::OomEstimate, reason),
             None => Admission::Launch,
         }
+    }
+
+    /// Refuses to begin a run of `command` that has nothing to show without this cell.
+    ///
+    /// # Errors
+    /// When the cell would be refused; the hint names what overrides that.
+    pub(crate) fn require(&self, cell: Cell<'_>, command: &str) -> anyhow::Result<()> {
+        let Admission::Refuse { class, reason } = self.admit(cell) else { return Ok(()) };
+        let name = cell.name();
+        let error =
+            anyhow::anyhow!("`{name}` at {} prompt tokens is not launched: {reason}", cell.len);
+        Err(error).hint(match class {
+            Classification::OomRecord => format!(
+                "`cargo xtask {command} --ignore-oom-record` launches it all the same; `{}` drops \
+                 what the record holds of it",
+                render_prune_command(&cell.model.name)
+            ),
+            Classification::OomEstimate => {
+                "BENCH_MEM_OVERHEAD_FACTOR scales the estimate; 0 switches it off".to_owned()
+            }
+            _ => "`cargo xtask model list` shows the models".to_owned(),
+        })
     }
 }
 
@@ -118,10 +186,7 @@ pub(crate) fn parse_overhead_factor(raw: Option<&str>) -> (f64, Option<String>) 
     };
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor >= 0.0 => (factor, None),
-        _ => (
-            1.0,
-            Some(format!("BENCH_MEM_OVERHEAD_FACTOR: `{text}` is no factor, 1.0 is used instead")),
-        ),
+        _ => (1.0, Some(format!("BENCH_MEM_OVERHEAD_FACTOR: `{text}` is not a factor; using 1.0"))),
     }
 }
 
@@ -142,12 +207,12 @@ mod tests {
         }
     }
 
-    fn gate() -> Gate {
-        Gate::new(OomRecord::default(), Vec::new(), Some(8 << 30), 1.0)
+    fn guard() -> Guard {
+        Guard::new(OomRecord::default(), RecordRule::InForce, Some(8 << 30), 1.0)
     }
 
-    fn class(gate: &Gate, name: &str, len: u64) -> Option<Classification> {
-        match gate.admit(Cell { model: &model(name), len }) {
+    fn class(guard: &Guard, name: &str, len: u64) -> Option<Classification> {
+        match guard.admit(Cell { model: &model(name), len, variant: None }) {
             Admission::Launch => None,
             Admission::Fake(class) | Admission::Refuse { class, .. } => Some(class),
         }
@@ -156,29 +221,29 @@ mod tests {
     #[test]
     fn the_backstop_is_the_least_length_whatever_the_order() {
         for order in [[512, 2048], [2048, 512]] {
-            let mut gate = gate();
+            let mut guard = guard();
             for len in order {
-                gate.note_true_oom("a", len);
+                guard.note_true_oom("a", len);
             }
-            assert_eq!(class(&gate, "a", 511), None);
-            assert_eq!(class(&gate, "a", 512), Some(Classification::OomBackstop));
-            assert_eq!(class(&gate, "a", 32768), Some(Classification::OomBackstop));
-            assert_eq!(class(&gate, "b", 32768), None);
+            assert_eq!(class(&guard, "a", 511), None);
+            assert_eq!(class(&guard, "a", 512), Some(Classification::OomBackstop));
+            assert_eq!(class(&guard, "a", 32768), Some(Classification::OomBackstop));
+            assert_eq!(class(&guard, "b", 32768), None);
         }
     }
 
     #[test]
     fn the_record_blocks_exactly_its_model_from_its_length_on() {
-        let mut gate = gate();
-        gate.record = parse_record("llama,512,2026-07-03,abc,,x.csv\n");
-        assert_eq!(class(&gate, "llama", 511), None);
-        assert_eq!(class(&gate, "llama", 512), Some(Classification::OomRecord));
-        assert_eq!(class(&gate, "llama", 513), Some(Classification::OomRecord));
+        let mut guard = guard();
+        guard.record = parse_record("llama,512,2026-07-03,abc,,x.csv\n");
+        assert_eq!(class(&guard, "llama", 511), None);
+        assert_eq!(class(&guard, "llama", 512), Some(Classification::OomRecord));
+        assert_eq!(class(&guard, "llama", 513), Some(Classification::OomRecord));
         for other in ["llama-8b", "llam", "Llama"] {
-            assert_eq!(class(&gate, other, 513), None, "{other}");
+            assert_eq!(class(&guard, other, 513), None, "{other}");
         }
         let Admission::Refuse { reason, .. } =
-            gate.admit(Cell { model: &model("llama"), len: 600 })
+            guard.admit(Cell { model: &model("llama"), len: 600, variant: None })
         else {
             panic!("not refused")
         };
@@ -187,24 +252,24 @@ mod tests {
 
     #[test]
     fn the_backstop_comes_first_and_a_fake_before_the_estimate() {
-        let mut gate = gate();
-        gate.overhead_factor = 1e6;
-        assert_eq!(class(&gate, "a", 512), Some(Classification::OomEstimate));
+        let mut guard = guard();
+        guard.overhead_factor = 1e6;
+        assert_eq!(class(&guard, "a", 512), Some(Classification::OomEstimate));
         let (model, class_) = ("a".to_owned(), Classification::FailBench);
-        gate.fakes.push(FakeCell { model, len: 512, class: class_ });
-        assert_eq!(class(&gate, "a", 512), Some(Classification::FailBench));
-        gate.record = parse_record("a,1,d,c,,x\n");
-        assert_eq!(class(&gate, "a", 512), Some(Classification::OomRecord));
-        gate.note_true_oom("a", 1);
-        assert_eq!(class(&gate, "a", 512), Some(Classification::OomBackstop));
+        guard.fakes.push(FakeCell { model, len: 512, class: class_ });
+        assert_eq!(class(&guard, "a", 512), Some(Classification::FailBench));
+        guard.record = parse_record("a,1,d,c,,x\n");
+        assert_eq!(class(&guard, "a", 512), Some(Classification::OomRecord));
+        guard.note_true_oom("a", 1);
+        assert_eq!(class(&guard, "a", 512), Some(Classification::OomBackstop));
     }
 
     #[test]
     fn a_missing_model_is_that_before_all_else() {
-        let mut gate = gate();
-        gate.note_true_oom("a", 1);
+        let mut guard = guard();
+        guard.note_true_oom("a", 1);
         let missing = ResolvedModel { kind: ModelKind::Missing, ..model("a") };
-        let admission = gate.admit(Cell { model: &missing, len: 512 });
+        let admission = guard.admit(Cell { model: &missing, len: 512, variant: None });
         assert!(matches!(
             admission,
             Admission::Refuse { class: Classification::FailMissingModel, .. }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
+use crate::cell::session::{Unended, judge_unended};
 use crate::sys::hardware::{GpuFacts, HostFacts};
 
 use request::{Device, Request};
@@ -64,6 +65,9 @@ pub(crate) struct SweepStart {
     pub(crate) engine_version: Option<String>,
     /// Set variables that can change what is measured.
     pub(crate) environment: BTreeMap<String, String>,
+    /// What a resumed sweep took over although it differs, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
 }
 
 /// The settings that a resumed sweep must share with its start.
@@ -76,6 +80,10 @@ pub(crate) struct Settings {
     pub(crate) runner: String,
     /// SHA-256 of the runner's definition.
     pub(crate) runner_sha256: String,
+    /// SHA-256 of what it says, whatever its comments and the order of its keys; `None` in journals
+    /// that did not note it yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runner_meaning_sha256: Option<String>,
     /// SHA-256 of the program that measures.
     pub(crate) program_sha256: Option<String>,
     /// The `hardware` column.
@@ -161,6 +169,9 @@ pub(crate) struct CellLaunch {
     pub(crate) command: Vec<String>,
     /// Variables that were added to the environment.
     pub(crate) environment: BTreeMap<String, String>,
+    /// Which start of the machine it was; `None` in journals that did not note it yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) boot: Option<String>,
 }
 
 /// The end of a cell.
@@ -280,9 +291,9 @@ pub(crate) enum CellState {
 }
 
 impl Journal {
-    /// The first start: what a resumed sweep is held against.
+    /// The last start: what a resumed sweep is held against.
     pub(crate) fn start(&self) -> Option<&SweepStart> {
-        self.entries.iter().find_map(|entry| match entry {
+        self.entries.iter().rev().find_map(|entry| match entry {
             Entry::SweepStart(start) => Some(start.as_ref()),
             _ => None,
         })
@@ -301,15 +312,18 @@ impl Journal {
         self.cell_ends().filter_map(|end| end.row.as_deref()).collect()
     }
 
-    /// Where a cell stands, by the last that is said about it.
-    pub(crate) fn cell_state(&self, model: &str, len: u64) -> CellState {
+    /// Where a cell stands, by the last that is said about it, seen from the present `boot`.
+    pub(crate) fn cell_state(&self, model: &str, len: u64, boot: &str) -> CellState {
         let mut state = CellState::Open;
         for entry in &self.entries {
             match entry {
                 Entry::CellLaunch(launch)
                     if launch.model == model && launch.prompt_target_len == len =>
                 {
-                    state = CellState::Lost;
+                    state = match judge_unended(launch.boot.as_deref(), boot) {
+                        Unended::HarnessKilled => CellState::Open,
+                        Unended::HostLost => CellState::Lost,
+                    };
                 }
                 Entry::CellEnd(end) if end.model == model && end.prompt_target_len == len => {
                     state = match (end.row.is_some(), end.classification) {
@@ -384,21 +398,34 @@ pub(crate) mod tests {
     fn a_launch_without_an_end_is_lost() {
         let lost = Some(Classification::FailHostLost);
         let mut entries = vec![launch("a", 8)];
-        assert_eq!(journal(entries.clone()).cell_state("a", 8), CellState::Lost);
-        assert_eq!(journal(entries.clone()).cell_state("a", 9), CellState::Open);
-        assert_eq!(journal(entries.clone()).cell_state("b", 8), CellState::Open);
+        assert_eq!(journal(entries.clone()).cell_state("a", 8, "now"), CellState::Lost);
+        assert_eq!(journal(entries.clone()).cell_state("a", 9, "now"), CellState::Open);
+        assert_eq!(journal(entries.clone()).cell_state("b", 8, "now"), CellState::Open);
         entries.push(end("a", 8, lost, Some("row\n")));
-        assert_eq!(journal(entries.clone()).cell_state("a", 8), CellState::LostWithRow);
+        assert_eq!(journal(entries.clone()).cell_state("a", 8, "now"), CellState::LostWithRow);
         entries.push(launch("a", 8));
-        assert_eq!(journal(entries.clone()).cell_state("a", 8), CellState::Lost);
+        assert_eq!(journal(entries.clone()).cell_state("a", 8, "now"), CellState::Lost);
         entries.push(end("a", 8, None, Some("row\n")));
-        assert_eq!(journal(entries).cell_state("a", 8), CellState::Finished(None));
+        assert_eq!(journal(entries).cell_state("a", 8, "now"), CellState::Finished(None));
+    }
+
+    #[test]
+    fn a_launch_without_an_end_under_the_same_boot_is_open_again() {
+        let Entry::CellLaunch(launch) = launch("a", 8) else { unreachable!() };
+        let launched = |boot: &str| {
+            let launch = CellLaunch { boot: Some(boot.to_owned()), ..launch.clone() };
+            journal(vec![Entry::CellLaunch(launch)])
+        };
+        assert_eq!(launched("now").cell_state("a", 8, "now"), CellState::Open);
+        assert_eq!(launched("then").cell_state("a", 8, "now"), CellState::Lost);
+        // Where the boot is not known, the cell may have taken the host down.
+        assert_eq!(launched("").cell_state("a", 8, ""), CellState::Lost);
     }
 
     #[test]
     fn an_interrupted_cell_is_still_to_be_done() {
         let entries = vec![launch("a", 8), end("a", 8, None, None)];
-        assert_eq!(journal(entries.clone()).cell_state("a", 8), CellState::Open);
+        assert_eq!(journal(entries.clone()).cell_state("a", 8, "now"), CellState::Open);
         assert_eq!(journal(entries).rows(), "");
     }
 }

@@ -21,7 +21,7 @@ const STEPS: &[Step] = &[
     // First, because everything after it compiles what the lock holds.
     Step {
         name: "verify-lock",
-        cargo_args: &["run", "--quiet", "--locked", "--package", "xtask", "--", "verify-lock"],
+        cargo_args: &["run", "--quiet", "--locked", "--package", "lockcheck", "--", "--strict"],
         env: &[],
     },
     Step { name: "fmt", cargo_args: &["fmt", "--all", "--check"], env: &[] },

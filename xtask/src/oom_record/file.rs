@@ -171,6 +171,7 @@ mod tests {
             commit: "unknown".to_owned(),
             peak_bytes: None,
             source_csv: "benchmarks/a.csv".to_owned(),
+            found_by: None,
         }
     }
 

@@ -12,6 +12,7 @@ fn entry(model: &str, len: u64) -> OomEntry {
         commit: "8f14e45".to_owned(),
         peak_bytes: None,
         source_csv: "benchmarks/cuda_gb10_longprompt_2026-07-06.csv".to_owned(),
+        found_by: None,
     }
 }
 

@@ -78,6 +78,9 @@ pub(crate) struct RunArgs {
     /// Run a version that was run before, for this reason, which the report carries.
     #[arg(long, value_name = "REASON", conflicts_with = "resume")]
     pub(crate) again: Option<String>,
+    /// Launch although the OOM record holds the ladder's model at one of its lengths.
+    #[arg(long)]
+    pub(crate) ignore_oom_record: bool,
 }
 
 /// What `report` takes.
@@ -101,4 +104,7 @@ pub(crate) struct TransferArgs {
     /// The run that decided, by its folder's name; the last one that did where it is not given.
     #[arg(long, value_name = "DATE")]
     pub(crate) run: Option<String>,
+    /// Launch although the OOM record holds the ladder's model at one of its lengths.
+    #[arg(long)]
+    pub(crate) ignore_oom_record: bool,
 }

@@ -385,6 +385,12 @@ pub(crate) struct Waiver {
 }
 
 impl Document {
+    /// Every prompt length that a launch can have: the protocol's, and the oracles' own.
+    pub(crate) fn prompt_lengths(&self) -> Vec<u64> {
+        let own = self.oracles.iter().filter_map(|oracle| oracle.prompt_tokens);
+        std::iter::once(self.protocol.prompt_tokens).chain(own).collect()
+    }
+
     /// The rung that everything is compared with.
     pub(crate) fn base(&self) -> &Rung {
         &self.rungs[0]

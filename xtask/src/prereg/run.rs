@@ -9,7 +9,11 @@ use anyhow::Context as _;
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
+use crate::cell::executor::run::RealExecutor;
+use crate::cell::guard::RecordRule;
+use crate::cell::guard::file::read_guard_of_model;
 use crate::cell::runner::{ResultFormat, Runner, parse_runner};
+use crate::cell::session::{Finder, Session};
 use crate::model::reference::is_plain_name;
 use crate::prereg::args::{Args, Command, NameArgs};
 use crate::prereg::chain::{DataBefore, Frozen, Version, parse_frozen};
@@ -20,6 +24,8 @@ use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
 use crate::prereg::sample::{Record, RunRecord, Samples, parse_samples};
 use crate::prereg::samples::file as samples_file;
 use crate::prereg::template::render_template;
+use crate::sys::git;
+use crate::sys::interrupt::Interrupt;
 use crate::sys::{files, terminal};
 
 mod bench;
@@ -29,6 +35,8 @@ mod report;
 mod run;
 mod transfer;
 mod verify;
+
+use verify::Checked;
 
 /// Where documents lie.
 const DOCUMENTS: &str = "bench-configs/prereg";
@@ -55,6 +63,33 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
 struct Ladder<'a> {
     root: &'a Path,
     name: String,
+}
+
+/// The session that launches a ladder's runs, past the guard over every length that it measures.
+fn open_session(
+    ladder: &Ladder<'_>,
+    checked: &Checked,
+    asked: RecordRule,
+    command: &'static str,
+    interrupt: Interrupt,
+) -> anyhow::Result<Session<RealExecutor>> {
+    let mut lengths = checked.document.prompt_lengths();
+    lengths.sort_unstable();
+    lengths.dedup();
+    let typed = format!("{command} {}", ladder.name);
+    let guard = read_guard_of_model(ladder.root, asked, &checked.model, &lengths, &typed)?;
+    let finder = Finder {
+        commit: git::read_git_state(ladder.root).commit,
+        source: String::new(),
+        command: Some(command),
+    };
+    Ok(Session::new(RealExecutor::new(ladder.root, interrupt), guard, finder))
+}
+
+/// The samples of a run, as the OOM record names them.
+fn source_of(root: &Path, folder: &Path) -> String {
+    let folder = folder.strip_prefix(root).unwrap_or(folder);
+    format!("{}/samples.jsonl", folder.display())
 }
 
 /// A run of a ladder that is on disk.

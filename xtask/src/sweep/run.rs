@@ -1,12 +1,14 @@
 //! `cargo xtask sweep`: models × prompt lengths, one process a cell.
 //!
 //! Read the definition, plan the grid, build the engine, then cell by cell: gate, launch, classify,
-//! write. The rules are in `admission` and `classify`; this module and those below it are the order
+//! write. The rules are in `cell::guard` and `cell::classify`; this module and those below it are the order
 //! in which things happen.
 
 use std::path::{Path, PathBuf};
 
 use crate::base::outcome::Outcome;
+use crate::cell::executor::run::RealExecutor;
+use crate::cell::guard::RecordRule;
 use crate::cell::journal::{HostNote, Journal, SCHEMA, SweepStart};
 use crate::cell::runner::file as runner_store;
 use crate::sweep::args::Args;
@@ -17,7 +19,7 @@ use crate::sys::{clock, env, files, git, host, terminal};
 use output::Output;
 use prepare::{Prepared, Target};
 
-mod act;
+mod measure;
 mod output;
 mod prepare;
 
@@ -27,9 +29,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         Some(csv) => Some(output::read_earlier(csv)?),
         None => None,
     };
-    let mut prepared = prepare::prepare(root, args, earlier.as_ref())?;
+    let (mut prepared, guard) = prepare::prepare(root, args, earlier.as_ref())?;
     if args.list {
-        terminal::data(&prepare::render_list(&mut prepared, earlier.as_ref(), args.retry_lost));
+        terminal::data(&prepare::render_list(&prepared, guard, earlier.as_ref(), args.retry_lost));
         return Ok(Outcome::Done);
     }
     let interrupt = Interrupt::install()?;
@@ -44,14 +46,14 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         Some(_) => host::read_version(&program),
         None => None,
     };
-    let output = open_output(root, args, &prepared, earlier)?;
-    act::run(root, args, prepared, output, interrupt)
+    let output = open_output(root, args, &prepared, guard.record_rule(), earlier)?;
+    measure::run(root, args, &prepared, output, guard, RealExecutor::new(root, interrupt))
 }
 
 /// The program that will measure.
 fn find_program(root: &Path, prepared: &Prepared) -> anyhow::Result<PathBuf> {
-    let (_, command) = prepared.launch_of(root, prepared.grid.cells().next(), "report.json");
-    runner_store::find_program(root, &prepared.runner, &command)
+    let spec = prepared.spec_of(root, prepared.grid.cells().next(), "report.json");
+    runner_store::find_program(root, &prepared.runner, &spec.command())
 }
 
 /// Starts new files, or goes on with those of an earlier sweep after checking that it is the same.
@@ -59,13 +61,17 @@ fn open_output(
     root: &Path,
     args: &Args,
     prepared: &Prepared,
+    record_rule: RecordRule,
     earlier: Option<output::Earlier>,
 ) -> anyhow::Result<Output> {
     let scrub = env::read_scrub(root);
-    let start = sweep_start(root, prepared, earlier.is_some());
+    let mut start = sweep_start(root, prepared, record_rule, earlier.is_some());
     match earlier {
         Some(earlier) => {
-            output::check_same_settings(&earlier, &prepared.settings)?;
+            start.notes = output::check_settings(&earlier, &prepared.settings)?;
+            for note in &start.notes {
+                terminal::log(&format!("note: taken over: {note}"));
+            }
             Output::go_on(root, earlier, scrub, &start)
         }
         None => {
@@ -78,7 +84,12 @@ fn open_output(
     }
 }
 
-fn sweep_start(root: &Path, prepared: &Prepared, resumed: bool) -> SweepStart {
+fn sweep_start(
+    root: &Path,
+    prepared: &Prepared,
+    record_rule: RecordRule,
+    resumed: bool,
+) -> SweepStart {
     let git = git::read_git_state(root);
     SweepStart {
         time: clock::now_utc(),
@@ -89,12 +100,13 @@ fn sweep_start(root: &Path, prepared: &Prepared, resumed: bool) -> SweepStart {
         settings: prepared.settings.clone(),
         settings_sha256: prepare::hash_settings(&prepared.settings),
         config_sha256: prepared.config_sha256.clone(),
-        record_in_force: !prepared.ignores_record,
+        record_in_force: record_rule == RecordRule::InForce,
         host: HostNote::from(&prepared.host),
         commit: git.commit,
         dirty: git.dirty,
         engine_version: prepared.engine_version.clone(),
         environment: env::read_relevant_vars(),
+        notes: Vec::new(),
     }
 }
 

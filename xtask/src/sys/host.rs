@@ -126,7 +126,7 @@ fn read_trimmed(path: &str) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-fn output_of(program: &str, args: &[&str]) -> Option<String> {
+pub(super) fn output_of(program: &str, args: &[&str]) -> Option<String> {
     let output =
         Command::new(program).args(args).stdin(std::process::Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

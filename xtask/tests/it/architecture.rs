@@ -161,8 +161,10 @@ fn sample(path: &str, text: &str) -> Vec<(PathBuf, String)> {
 
 #[test]
 fn only_run_file_read_and_sys_touch_the_world() {
-    let found = find_impure(&sources(&root().join("xtask/src")));
-    assert!(found.is_empty(), "pure files that touch the world:\n{}", found.join("\n"));
+    for source in ["xtask/src", "lockcheck/src"] {
+        let found = find_impure(&sources(&root().join(source)));
+        assert!(found.is_empty(), "pure files of {source} that touch the world: {found:#?}");
+    }
 }
 
 #[test]
@@ -237,6 +239,18 @@ fn xtask_reaches_neither_the_engine_nor_candle() {
         from_xtask.iter().filter(|name| *name == "engine" || name.starts_with("candle")).collect();
     assert!(forbidden.is_empty(), "xtask must not depend on {forbidden:?}");
     assert!(reachable(&lock, "engine").contains("candle-core"), "the walk is broken");
+}
+
+#[test]
+fn lockcheck_reaches_neither_the_engine_nor_candle_nor_xtask() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let from_lockcheck = reachable(&lock, "lockcheck");
+    assert!(from_lockcheck.contains("toml"), "the walk is broken: {from_lockcheck:?}");
+    let forbidden: Vec<_> = from_lockcheck
+        .iter()
+        .filter(|name| *name == "engine" || *name == "xtask" || name.starts_with("candle"))
+        .collect();
+    assert!(forbidden.is_empty(), "lockcheck must not depend on {forbidden:?}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn crlf_comments_and_order_are_no_difference() {
 fn conflict_markers_are_named_with_their_line() {
     let text = TWO_CORES.replacen("[[package]]", "<<<<<<< HEAD\n[[package]]", 2);
     let error = parse_lock(&text).unwrap_err();
-    let message = "it holds merge conflict markers".to_owned();
+    let message = "it contains merge conflict markers".to_owned();
     assert_eq!(error, LockError::Broken(TextError { line: Some(4), message }));
 }
 
@@ -83,7 +83,7 @@ fn an_unknown_version_is_refused() {
             panic!("version {version} is taken for a broken lock");
         };
         assert_eq!(error.line, Some(2), "{version}");
-        assert!(error.message.contains("is not known here"), "{}", error.message);
+        assert!(error.message.contains("is unknown"), "{}", error.message);
     }
 }
 
@@ -92,7 +92,7 @@ fn an_entry_given_twice_is_a_problem_and_the_rest_is_read() {
     let text = format!("{TWO_CORES}\n[[package]]\nname = \"app\"\nversion = \"0.1.0\"\n");
     let lock = parse_lock(&text).unwrap();
     assert_eq!(lock.problems.len(), 1);
-    assert_eq!(lock.problems[0].message, "`app 0.1.0` is given twice");
+    assert_eq!(lock.problems[0].message, "`app 0.1.0` is listed twice");
     assert_eq!(lock.packages.len(), 3);
 }
 

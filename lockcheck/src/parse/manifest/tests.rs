@@ -88,9 +88,9 @@ fn contradictions_are_errors_with_their_line() {
     for (text, part) in [
         ("{ git = \"u\", path = \"p\" }", "both `git` and `path`"),
         ("{ git = \"u\", tag = \"t\", rev = \"r\" }", "more than one of"),
-        ("{ optional = true }", "gives no version"),
+        ("{ optional = true }", "has no `version`"),
         ("3", "must be a string or a table"),
-        ("\"one\"", "is no requirement"),
+        ("\"one\"", "is not a version requirement"),
         ("{ version = 1 }", "must be a string"),
     ] {
         let (line, message) = dependency(text);

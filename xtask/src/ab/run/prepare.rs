@@ -1,20 +1,23 @@
 //! Before the first run: the definition, the model, the programs, the hashes, the folder.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
 use super::output;
 use crate::ab::args::Args;
-use crate::ab::config::{AbPlan, Request, Role, parse_ab};
+use crate::ab::config::{AbPlan, Leg, Request, Role, parse_ab};
 use crate::ab::samples::{AbStart, Identity, Log, SCHEMA};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
+use crate::cell::guard::file::read_guard_of_model;
+use crate::cell::guard::{Guard, RecordRule};
 use crate::cell::journal::HostNote;
 use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store, render_command};
+use crate::cell::spec::CellSpec;
 use crate::model::reference::{ModelKind, ResolvedModel, is_weight_file};
 use crate::model::store::file as model_store;
-use crate::oom_record::{RECORD_PATH, file as record_file};
 use crate::sys::watched::Watched;
 use crate::sys::{clock, env, files, git, host, terminal};
 
@@ -37,23 +40,54 @@ pub(super) struct Prepared {
     pub(super) watched: Vec<Watched>,
 }
 
+impl Prepared {
+    /// How a leg is started, with its report at a path of its own.
+    pub(super) fn spec_of<'a>(&'a self, root: &'a Path, leg: &Leg, report: &Path) -> CellSpec<'a> {
+        let plan = &self.start.plan;
+        let runner = match (leg.role, &self.baseline_runner) {
+            (Role::Baseline, Some(runner)) => runner,
+            _ => &self.runner,
+        };
+        let value_of = |name: &str| {
+            leg.env.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+        };
+        CellSpec {
+            root,
+            runner,
+            vars: vars_of(plan, &self.model, &report.to_string_lossy()),
+            base_env: Vec::new(),
+            // Every variable that any leg sets is removed unless this leg sets it, whatever the
+            // shell has.
+            env: plan
+                .variables()
+                .into_iter()
+                .map(|name| (name.to_owned(), value_of(name)))
+                .collect(),
+            timeout: Duration::from_secs_f64(plan.timeout_s),
+            memory_limit_bytes: None,
+        }
+    }
+}
+
 /// Reads and checks everything, builds the engine, and makes the folder of a new comparison.
-pub(super) fn prepare(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
+pub(super) fn prepare(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
     match &args.resume {
         Some(folder) => prepare_resumed(root, folder, args),
         None => prepare_new(root, args),
     }
 }
 
-fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
+fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
     let definition = read_definition(root, args.config.as_deref())?;
     let plan = parse_ab(
         definition.as_ref().map(|(path, text)| (path.as_str(), text.as_str())),
         &request_of(args),
     )?;
-    let mut found = find(root, &plan, args.baseline_bin.as_deref())?;
-    check_oom_record(root, &found.model, plan.prompt_tokens, args)?;
     let facts = host::read_host_facts();
+    let model = find_model(root, &plan.model)?;
+    // Before anything is built: a base that is refused leaves nothing to compare with.
+    let guard = read_guard_of(root, &plan, &model, args)?;
+    let mut found = find(root, &plan, model, args.baseline_bin.as_deref())?;
     let git = git::read_git_state(root);
     let date = clock::today();
     if let Some((path, _)) = &definition {
@@ -76,10 +110,10 @@ fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
         environment: env::read_relevant_vars(),
         plan,
     };
-    Ok(found.into_prepared(start, Log::default(), folder, false))
+    Ok((found.into_prepared(start, Log::default(), folder, false), guard))
 }
 
-fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<Prepared> {
+fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
     let folder = files::absolute(folder)?;
     let (start, log) = output::read_earlier(&folder)?;
     let has_baseline = start.plan.legs.iter().any(|leg| leg.role == Role::Baseline);
@@ -94,7 +128,9 @@ fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<Pr
     for number in &log.unreadable_lines {
         terminal::log(&format!("warning: line {number} of the samples is torn and left out"));
     }
-    let mut found = find(root, &start.plan, args.baseline_bin.as_deref())?;
+    let model = find_model(root, &start.plan.model)?;
+    let guard = read_guard_of(root, &start.plan, &model, args)?;
+    let mut found = find(root, &start.plan, model, args.baseline_bin.as_deref())?;
     if let Some(path) = &start.plan.config {
         let watched = Watched::begin("the definition", &root.join(path))?;
         found.identity.config_sha256 = Some(watched.sha256().to_owned());
@@ -105,7 +141,7 @@ fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<Pr
         return Err(anyhow::anyhow!("not what it was: {}", changes.join("; ")))
             .hint("runs before and after the change cannot be compared; start a new comparison");
     }
-    Ok(found.into_prepared(start, log, folder, true))
+    Ok((found.into_prepared(start, log, folder, true), guard))
 }
 
 /// What a plan's words stand for on this machine.
@@ -130,8 +166,12 @@ impl Found {
     }
 }
 
-fn find(root: &Path, plan: &AbPlan, baseline_bin: Option<&Path>) -> anyhow::Result<Found> {
-    let model = find_model(root, &plan.model)?;
+fn find(
+    root: &Path,
+    plan: &AbPlan,
+    model: ResolvedModel,
+    baseline_bin: Option<&Path>,
+) -> anyhow::Result<Found> {
     let (runner, _) = runner_store::read_runner(root, &plan.runner)?;
     check_model(&runner, model.kind)
         .map_err(anyhow::Error::msg)
@@ -172,7 +212,7 @@ fn find(root: &Path, plan: &AbPlan, baseline_bin: Option<&Path>) -> anyhow::Resu
 }
 
 /// What a runner's command line may speak of.
-pub(super) fn vars_of(plan: &AbPlan, model: &ResolvedModel, report: &str) -> CellVars {
+fn vars_of(plan: &AbPlan, model: &ResolvedModel, report: &str) -> CellVars {
     CellVars {
         model: model.name.clone(),
         model_path: model.path.clone(),
@@ -235,23 +275,14 @@ fn watch_model(
     Ok((watched, hash))
 }
 
-fn check_oom_record(
+fn read_guard_of(
     root: &Path,
+    plan: &AbPlan,
     model: &ResolvedModel,
-    len: u64,
     args: &Args,
-) -> anyhow::Result<()> {
-    let record = record_file::read_record(&root.join(RECORD_PATH))?;
-    let Some((_, line)) = record.blocking(&model.name, len) else { return Ok(()) };
-    if record_file::is_ignored_by_variable() || args.ignore_oom_record {
-        terminal::log(&format!("note: the OOM record holds `{line}`; it is ignored as asked"));
-        return Ok(());
-    }
-    Err(anyhow::anyhow!(
-        "`{}` at {len} prompt tokens is known to run out of memory: the OOM record holds `{line}`",
-        model.name
-    ))
-    .hint("--ignore-oom-record compares all the same; `cargo xtask oom-record` looks after the record")
+) -> anyhow::Result<Guard> {
+    let asked = RecordRule::from_flag(args.ignore_oom_record);
+    read_guard_of_model(root, asked, model, &[plan.prompt_tokens], "ab")
 }
 
 fn read_definition(root: &Path, named: Option<&Path>) -> anyhow::Result<Option<(String, String)>> {

@@ -7,93 +7,28 @@
 //! a limit set between fork and exec, the peak of its memory from `wait4`, and output that is
 //! searched while it streams; all of them are below what `duct` offers.
 
-use std::ffi::OsString;
 use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+use super::{ChildEnd, ChildSpec};
 use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::classify::{ExitKind, StopReason};
-use crate::cell::oom_pattern::{PatternMatch, PatternSearch};
+use crate::cell::oom_pattern::PatternSearch;
 use crate::sys::host;
 use crate::sys::interrupt::{Interrupt, poll_timeout_ms};
 
 /// How often memory is looked at while a child runs.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// How long a group may take to end after SIGTERM before SIGKILL follows.
-const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 /// How long output may still arrive after a child and its group ended: a process that left the
 /// group can hold the pipe open for ever.
 const DRAIN_LIMIT: Duration = Duration::from_millis(500);
 /// Bytes that one read takes at most.
 const READ_BYTES: usize = 64 * 1024;
-
-/// What to start, and under which limits.
-#[derive(Debug, Clone)]
-pub(crate) struct ChildSpec {
-    /// The program: a path, or a name that is looked up in `PATH`.
-    pub(crate) program: OsString,
-    /// Its arguments.
-    pub(crate) args: Vec<OsString>,
-    /// Changes to the inherited environment, in order; `None` removes a variable.
-    pub(crate) env: Vec<(String, Option<String>)>,
-    /// Where it runs.
-    pub(crate) current_dir: PathBuf,
-    /// When it is ended; `None` waits for ever.
-    pub(crate) timeout: Option<Duration>,
-    /// How long it has after SIGTERM before SIGKILL follows.
-    pub(crate) grace: Duration,
-    /// A limit on its address space.
-    pub(crate) memory_limit_bytes: Option<u64>,
-    /// How much of its output is kept.
-    pub(crate) capture: CaptureLimits,
-}
-
-impl ChildSpec {
-    /// A child without limits.
-    pub(crate) fn new(program: impl Into<OsString>, current_dir: impl Into<PathBuf>) -> ChildSpec {
-        ChildSpec {
-            program: program.into(),
-            args: Vec::new(),
-            env: Vec::new(),
-            current_dir: current_dir.into(),
-            timeout: None,
-            grace: DEFAULT_GRACE,
-            memory_limit_bytes: None,
-            capture: CaptureLimits::default(),
-        }
-    }
-}
-
-/// What was seen of a child that ended.
-#[derive(Debug)]
-pub(crate) struct ChildEnd {
-    /// Exit code or signal.
-    pub(crate) exit: ExitKind,
-    /// Set where the harness ended it.
-    pub(crate) stopped: Option<StopReason>,
-    /// From before the start to the end of the process.
-    pub(crate) wall: Duration,
-    /// Processor time of it and of the children that it waited for.
-    pub(crate) cpu: Duration,
-    /// Highest resident set of it, or of a child that it waited for.
-    pub(crate) rss_peak_bytes: Option<u64>,
-    /// What it wrote to stdout.
-    pub(crate) stdout: Capture,
-    /// What it wrote to stderr.
-    pub(crate) stderr: Capture,
-    /// The first allocator failure in its output.
-    pub(crate) pattern: Option<PatternMatch>,
-    /// The least memory that the system had available while it ran.
-    pub(crate) available_low_bytes: Option<u64>,
-    /// Processes that the kernel killed for memory in this cgroup meanwhile.
-    pub(crate) cgroup_oom_kills: Option<u64>,
-}
 
 /// Starts a child and stays with it until it and its group have ended.
 ///

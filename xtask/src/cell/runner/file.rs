@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use xshell::{Shell, cmd};
 
 use crate::base::diagnostic::HintExt as _;
-use crate::cell::run::program_path;
 use crate::cell::runner::{Runner, parse_runner};
+use crate::cell::spec::program_path;
 use crate::sys::{files, host, terminal};
 
 /// Where the definitions lie, below the workspace root.

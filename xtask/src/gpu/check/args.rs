@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Seconds for everything together.
     #[arg(long, value_name = "S", default_value_t = 280.0, value_parser = parse_budget)]
     pub(crate) budget_s: f64,
+    /// Launch although the OOM record holds a model at one of the lengths.
+    #[arg(long)]
+    pub(crate) ignore_oom_record: bool,
     /// Print result.json instead of the table.
     #[arg(long)]
     pub(crate) json: bool,

@@ -57,6 +57,17 @@ pub(crate) struct Leg {
     pub(crate) leave_free_mib: Option<u64>,
 }
 
+impl Leg {
+    /// What it changes of the model's run, by name; `None` where it runs as anybody would run it.
+    pub(crate) fn variant(&self) -> Option<String> {
+        match (self.setting, self.leave_free_mib) {
+            (Setting::On, None) => None,
+            (setting, None) => Some(setting.name()),
+            (setting, Some(mib)) => Some(format!("{}-{mib}-mib-free", setting.name())),
+        }
+    }
+}
+
 /// What a check is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckKind {

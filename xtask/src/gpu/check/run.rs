@@ -9,6 +9,12 @@ use anyhow::{Context as _, anyhow};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
+use crate::cell::executor::Executor;
+use crate::cell::executor::run::RealExecutor;
+use crate::cell::grid::Cell;
+use crate::cell::guard::RecordRule;
+use crate::cell::guard::file::{read_fake_ooms, read_guard};
+use crate::cell::session::{Finder, Session};
 use crate::gpu::check::args::Args;
 use crate::gpu::check::judge::{
     Run, judge_cap, judge_decode, judge_memory, judge_oom_rescue, judge_start, not_possible,
@@ -22,7 +28,7 @@ use crate::model::reference::ResolvedModel;
 use crate::model::store::file as model_store;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
-use crate::sys::{clock, env, files, host, terminal};
+use crate::sys::{clock, env, files, git, host, terminal};
 
 use launch::Launcher;
 
@@ -46,12 +52,15 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let _lock = LaunchLock::acquire(root, "gpu-check")?;
     let plan = if args.quick { Plan::QUICK } else { Plan::FULL };
     let binary_sha256 = files::read_sha256(&binary)?;
-    let setup = launch::Setup { root, binary, models, device: &args.device, interrupt, started };
-    let mut launcher = Launcher::new(setup, args.budget_s, args.out.as_deref(), &binary_sha256)?;
+    let planned = plan_checks(&names, plan);
+    let session = open_session(root, args, &models, &planned, interrupt)?;
+    let setup = launch::Setup { root, binary, models, device: &args.device, started };
+    let out = args.out.as_deref();
+    let mut launcher = Launcher::new(setup, session, args.budget_s, out, &binary_sha256)?;
     let mut checks = Checks { launcher: &mut launcher, results: Vec::new(), measured: Vec::new() };
-    let ran = checks.make_all(plan_checks(&names, plan));
+    let ran = checks.make_all(planned);
     let results = checks.results;
-    let git = crate::sys::git::read_git_state(root);
+    let git = git::read_git_state(root);
     let card = launcher.card();
     let result = GpuResult {
         schema: SCHEMA,
@@ -88,6 +97,33 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     Ok(if result.has_failed() { Outcome::Violation } else { Outcome::Done })
 }
 
+/// The session that launches every leg, past the guard over what the plan measures.
+fn open_session(
+    root: &Path,
+    args: &Args,
+    models: &[ResolvedModel],
+    planned: &[Check],
+    interrupt: Interrupt,
+) -> anyhow::Result<Session<RealExecutor>> {
+    let asked = RecordRule::from_flag(args.ignore_oom_record);
+    let mut guard = read_guard(root, asked, host::read_host_facts().device_memory_bytes())?;
+    let cells: Vec<Cell<'_>> = planned
+        .iter()
+        .flat_map(|check| &check.legs)
+        .filter_map(|leg| {
+            let model = models.iter().find(|model| model.name == leg.model)?;
+            Some(Cell { model, len: leg.prompt_tokens, variant: None })
+        })
+        .collect();
+    guard = guard.with_fakes(read_fake_ooms(&cells)?);
+    for cell in &cells {
+        guard.require(*cell, "gpu-check")?;
+    }
+    let commit = git::read_git_state(root).commit;
+    let finder = Finder { commit, source: String::new(), command: Some("gpu-check") };
+    Ok(Session::new(RealExecutor::new(root, interrupt), guard, finder))
+}
+
 fn find_binary(path: &Path) -> anyhow::Result<PathBuf> {
     let path = files::absolute(path)?;
     host::which(&path.to_string_lossy())
@@ -107,14 +143,14 @@ fn find_models(root: &Path, words: &[String]) -> anyhow::Result<Vec<ResolvedMode
 }
 
 /// The checks as they are made.
-struct Checks<'a, 'b> {
-    launcher: &'a mut Launcher<'b>,
+struct Checks<'a, 'b, E> {
+    launcher: &'a mut Launcher<'b, E>,
     results: Vec<CheckResult>,
     /// Every run with numbers so far.
     measured: Vec<(Leg, LegNumbers)>,
 }
 
-impl Checks<'_, '_> {
+impl<E: Executor> Checks<'_, '_, E> {
     fn make_all(&mut self, checks: Vec<Check>) -> anyhow::Result<()> {
         for check in checks {
             if self.launcher.is_interrupted() {

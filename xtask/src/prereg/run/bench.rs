@@ -12,8 +12,9 @@ use super::launch::{Ended, Launcher};
 use super::verify::Checked;
 use super::{Ladder, version_of};
 use crate::cell::classify::Classification;
+use crate::cell::executor::Executor;
 use crate::cell::quiet::QuietRule;
-use crate::prereg::chain::sha256;
+use crate::cell::session::{LaunchNote, Unended, judge_unended};
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, Standing, is_measured, judge};
 use crate::prereg::plan::{Launch, MAX_REJECTED, Step, count_left, count_rejected, plan_step};
@@ -24,7 +25,7 @@ use crate::prereg::samples::file as samples_file;
 use crate::stats::location::median;
 use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
-use crate::sys::{clock, env, files, git, host, terminal};
+use crate::sys::{boot, clock, env, files, git, host, terminal};
 
 /// How measuring ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(super) enum HowEnded {
     Complete,
     /// What is left does not fit the ceiling.
     AtCeiling,
+    /// The guard forbids what is left.
+    Refused,
     /// Somebody ended it.
     Interrupted,
 }
@@ -42,6 +45,7 @@ impl HowEnded {
         match self {
             HowEnded::Complete => "complete",
             HowEnded::AtCeiling => "ceiling",
+            HowEnded::Refused => "refused",
             HowEnded::Interrupted => "interrupted",
         }
     }
@@ -77,7 +81,7 @@ impl Bench {
         };
         let mut journal = journal.with_scrub(env::read_scrub(root));
         let facts = host::read_host_facts();
-        let boot = read_boot();
+        let boot = boot::read_boot_id();
         let entry = json!({
             "event": "session_start",
             "time": clock::now_utc(),
@@ -177,23 +181,26 @@ impl Bench {
     }
 
     /// Step after step, until nothing is left.
-    pub(super) fn measure(
+    pub(super) fn measure<E: Executor>(
         &mut self,
         document: &Document,
-        launcher: &mut Launcher<'_>,
+        launcher: &mut Launcher<'_, E>,
     ) -> anyhow::Result<HowEnded> {
         let mut phase = None;
         loop {
-            if launcher.interrupt.is_set() {
+            if launcher.is_interrupted() {
                 return Ok(HowEnded::Interrupted);
             }
             let standing = judge(document, &self.records);
             announce(&standing, &mut phase);
             let step = plan_step(document, &standing, &self.records);
-            let items = match &step {
+            let (items, label) = match &step {
                 Step::Finished => return Ok(HowEnded::Complete),
-                Step::Launch(launch) => &launch.items,
-                Step::Command(command) => &command.items,
+                Step::Launch(launch) => (&launch.items, launch.label.clone()),
+                Step::Command(command) => (
+                    &command.items,
+                    format!("oracle {}: {}", command.oracle, command.command.join(" ")),
+                ),
             };
             let Some(limit) = self.left_under_ceiling(document, &step) else {
                 return self.stop_at_ceiling(document);
@@ -203,38 +210,22 @@ impl Bench {
                 // What the build cost may leave less for the step.
                 continue;
             }
-            let label = match &step {
-                Step::Launch(launch) => launch.label.clone(),
-                Step::Command(command) => {
-                    format!("oracle {}: {}", command.oracle, command.command.join(" "))
-                }
-                Step::Finished => String::new(),
-            };
             let (ended, took) = clock::time(|| match &step {
-                Step::Launch(launch) => {
-                    self.note_launch(launch)?;
-                    launcher.launch(launch, limit)
-                }
-                Step::Command(command) => launcher.command(command, limit),
+                Step::Launch(launch) => launcher.launch(launch, limit, self),
+                Step::Command(command) => launcher.command(command, limit, self),
                 Step::Finished => Ok(Ended::Interrupted),
             });
-            let Ended::Recorded(mut record) = ended? else { return Ok(HowEnded::Interrupted) };
-            let cut_off = ended_at_ceiling(document, &record, limit);
-            if let (true, Record::Launch(launch)) = (cut_off, &mut *record) {
-                launch.rejected = Some("it was ended at the ceiling".to_owned());
+            match ended? {
+                Ended::Kept => {}
+                Ended::Interrupted => return Ok(HowEnded::Interrupted),
+                Ended::Refused(why) => {
+                    self.append(Record::Stopped {
+                        why: format!("{label} is not launched: {why}"),
+                    })?;
+                    return Ok(HowEnded::Refused);
+                }
             }
-            if let Record::Launch(launch) = &mut *record
-                && launch.rejected.is_none()
-                && !launch.disturbed.is_empty()
-                && document.protocol.quiet == QuietRule::Required
-                && count_rejected(&self.records, &launch.slot) < MAX_REJECTED
-            {
-                launch.rejected =
-                    Some(format!("it was disturbed: {}", launch.disturbed.join("; ")));
-                terminal::log(&format!("prereg: {label} was disturbed and is made again"));
-            }
-            self.append(*record)?;
-            if cut_off {
+            if ended_at_ceiling(self.records.last()) {
                 return self.stop_at_ceiling(document);
             }
             self.journal.append(&json!({ "event": "step_end", "time": clock::now_utc() }))?;
@@ -248,15 +239,38 @@ impl Bench {
         }
     }
 
-    fn note_launch(&mut self, launch: &Launch) -> anyhow::Result<()> {
+    /// Notes a launch before it happens.
+    pub(super) fn note_launch(&mut self, launch: &Launch, note: LaunchNote) -> anyhow::Result<()> {
         let entry = json!({
             "event": "launch",
-            "time": clock::now_utc(),
-            "boot": self.boot,
+            "time": note.time,
+            "boot": note.boot,
             "slot": launch.slot,
             "items": launch.items,
         });
         self.journal.append(&entry)
+    }
+
+    /// Keeps what came of a launch, which had at most `limit`.
+    pub(super) fn keep_launch(
+        &mut self,
+        document: &Document,
+        mut record: LaunchRecord,
+        limit: Duration,
+    ) -> anyhow::Result<()> {
+        let had_own_limit = limit >= Duration::from_secs_f64(document.protocol.timeout_s);
+        let class = record.failed.as_ref().map(|failure| failure.class);
+        if !had_own_limit && class == Some(Classification::FailTimeout) {
+            record.rejected = Some(AT_CEILING.to_owned());
+        } else if class.is_none()
+            && !record.disturbed.is_empty()
+            && document.protocol.quiet == QuietRule::Required
+            && count_rejected(&self.records, &record.slot) < MAX_REJECTED
+        {
+            record.rejected = Some(format!("it was disturbed: {}", record.disturbed.join("; ")));
+            terminal::log("prereg: it was disturbed and is made again");
+        }
+        self.append(Record::Launch(record))
     }
 
     /// How long the next step may take under the ceiling; `None` where it does not fit.
@@ -306,11 +320,11 @@ impl Bench {
     }
 }
 
-/// Whether a launch was ended by the ceiling rather than by its own time limit.
-fn ended_at_ceiling(document: &Document, record: &Record, limit: Duration) -> bool {
-    limit < Duration::from_secs_f64(document.protocol.timeout_s)
-        && matches!(record, Record::Launch(LaunchRecord { failed: Some(failure), .. })
-            if failure.class == Classification::FailTimeout)
+/// Why a launch does not count that the ceiling ended rather than its own time limit.
+const AT_CEILING: &str = "it was ended at the ceiling";
+
+fn ended_at_ceiling(last: Option<&Record>) -> bool {
+    matches!(last, Some(Record::Launch(launch)) if launch.rejected.as_deref() == Some(AT_CEILING))
 }
 
 /// Says which part of the run begins. What was measured is not said before every rung is in.
@@ -344,15 +358,8 @@ fn find_lost_launch(journal: &str, boot: &str) -> Option<Value> {
     let last = entries.iter().rev().find(|entry| {
         ["launch", "step_end", "run_end"].iter().any(|event| entry["event"] == *event)
     })?;
-    let elsewhere = last["boot"].as_str().is_some_and(|then| then != boot && !boot.is_empty());
-    (last["event"] == "launch" && elsewhere).then(|| last["slot"].clone())
-}
-
-/// What distinguishes this start of the machine from others, without naming the machine.
-fn read_boot() -> String {
-    let id = files::read_text_if_present(Path::new("/proc/sys/kernel/random/boot_id"));
-    let id = id.ok().flatten().unwrap_or_default();
-    sha256(id.trim().as_bytes())[..12].to_owned()
+    let was_lost = judge_unended(last["boot"].as_str(), boot) == Unended::HostLost;
+    (last["event"] == "launch" && was_lost).then(|| last["slot"].clone())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! One launch of the runner, one command oracle, one build: from a plan to a record.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,15 +8,20 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use formats::cell_report::CellReport;
 
+use super::bench::Bench;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;
 use crate::cell::capture::Capture;
-use crate::cell::child::run::{ChildEnd, ChildSpec, run_child};
-use crate::cell::classify::{Classification, Ending, ExitKind, ResultState, StopReason, classify};
-use crate::cell::quiet::file::read_host_sample;
-use crate::cell::quiet::{QuietLimits, Stretch, check_quiet};
-use crate::cell::run::program_path;
-use crate::cell::runner::{CellVars, ResultFormat, Runner, render_command, render_env};
+use crate::cell::child::{ChildEnd, ChildSpec};
+use crate::cell::classify::{Classification, ExitKind, StopReason};
+use crate::cell::executor::Executor;
+use crate::cell::grid::Cell;
+use crate::cell::outcome::CellOutcome;
+use crate::cell::quiet::QuietLimits;
+use crate::cell::result::CellNumbers;
+use crate::cell::runner::{CellVars, Measured, ResultFormat, Runner};
+use crate::cell::session::{End, LaunchNote, Ledger, Session, Watch};
+use crate::cell::spec::{CellSpec, program_path};
 use crate::model::reference::ResolvedModel;
 use crate::prereg::chain::{Version, sha256};
 use crate::prereg::compose::{Configuration, configure};
@@ -25,8 +31,7 @@ use crate::prereg::plan::{CommandStep, Launch};
 use crate::prereg::sample::{BuildRecord, CommandRecord, Failure, LaunchRecord, Record, Slot};
 use crate::prereg::samples::file as samples_file;
 use crate::sys::git::trees as git_trees;
-use crate::sys::interrupt::Interrupt;
-use crate::sys::{clock, env, files, terminal};
+use crate::sys::{env, files, terminal};
 
 /// Where a runner writes its JSON lines.
 const LOG_VAR: &str = "ARC_PREREG_LOG";
@@ -40,14 +45,14 @@ const PAUSE: Duration = Duration::from_millis(250);
 const TEXT_LIMIT_BYTES: u64 = 256 << 20;
 
 /// Everything that launches of one ladder share.
-pub(super) struct Launcher<'a> {
+pub(super) struct Launcher<'a, E> {
+    session: Session<E>,
     pub(super) root: &'a Path,
     pub(super) name: &'a str,
     pub(super) document: &'a Document,
     pub(super) version: &'a Version,
     pub(super) runner: &'a Runner,
     pub(super) model: &'a ResolvedModel,
-    pub(super) interrupt: Interrupt,
     scratch: tempfile::TempDir,
     scrub: Scrub,
     /// Binaries that were checked in this session, by build key.
@@ -67,35 +72,42 @@ struct Ready {
 }
 
 /// What came of a step.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It ended, and this is its record.
-    Recorded(Box<Record>),
+    /// It ended, and its record is kept.
+    Kept,
+    /// The guard forbids the launch, for this reason.
+    Refused(String),
     /// The whole run was interrupted; the step says nothing.
     Interrupted,
 }
 
-impl<'a> Launcher<'a> {
+impl<'a, E: Executor> Launcher<'a, E> {
     pub(super) fn new(
         root: &'a Path,
         name: &'a str,
         document: &'a Document,
         version: &'a Version,
         (runner, model): (&'a Runner, &'a ResolvedModel),
-        interrupt: Interrupt,
-    ) -> anyhow::Result<Launcher<'a>> {
+        session: Session<E>,
+    ) -> anyhow::Result<Launcher<'a, E>> {
         Ok(Launcher {
+            session,
             root,
             name,
             document,
             version,
             runner,
             model,
-            interrupt,
             scratch: files::create_scratch(&root.join("target/prereg"), "run-")?,
             scrub: env::read_scrub(root),
             ready: BTreeMap::new(),
             launches: 0,
         })
+    }
+
+    pub(super) fn is_interrupted(&mut self) -> bool {
+        self.session.executor().is_interrupted()
     }
 
     /// Makes the program for these items ready. Returns the record of a build, if one was needed.
@@ -165,7 +177,7 @@ impl<'a> Launcher<'a> {
     }
 
     fn build(
-        &self,
+        &mut self,
         tree: &Path,
         configuration: &Configuration,
         binary: &Path,
@@ -195,7 +207,7 @@ impl<'a> Launcher<'a> {
         spec.args = args.iter().map(Into::into).collect();
         spec.env =
             vec![("CARGO_TARGET_DIR".to_owned(), Some(target_dir.to_string_lossy().into_owned()))];
-        let end = run_child(&spec, self.interrupt)?;
+        let end = self.session.run_check(&spec)?;
         if end.exit != ExitKind::Code(0) {
             return Err(anyhow::anyhow!(
                 "`cargo {}` failed:\n{}",
@@ -225,186 +237,115 @@ impl<'a> Launcher<'a> {
         Ok(ready)
     }
 
-    /// Changes to the environment: nothing that the shell set for the engine, then the runner's own,
-    /// then the protocol's and the items'.
-    fn environment(
-        &self,
-        configuration: &Configuration,
-        runner_env: BTreeMap<String, String>,
-    ) -> Vec<(String, Option<String>)> {
+    /// Variables that nothing of the shell's may reach a launch by.
+    fn removed_vars(&self, configuration: &Configuration) -> Vec<(String, Option<String>)> {
         let shell = env::read_relevant_vars()
             .into_keys()
             .filter(|name| PROTOCOL_PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
-        let mut changes: Vec<(String, Option<String>)> = shell
-            .chain(configuration.controlled.iter().cloned())
-            .map(|name| (name, None))
-            .collect();
-        let set = runner_env.into_iter().chain(configuration.env.clone());
-        changes.extend(set.map(|(name, value)| (name, Some(value))));
-        changes
+        shell.chain(configuration.controlled.iter().cloned()).map(|name| (name, None)).collect()
     }
 
-    /// Launches the runner, for at most `limit`.
-    pub(super) fn launch(&mut self, launch: &Launch, limit: Duration) -> anyhow::Result<Ended> {
+    /// Launches the runner, for at most `limit`, and keeps what came of it in `bench`.
+    pub(super) fn launch(
+        &mut self,
+        launch: &Launch,
+        limit: Duration,
+        bench: &mut Bench,
+    ) -> anyhow::Result<Ended> {
         self.launches += 1;
         let folder = self.scratch.path().join(format!("launch-{}", self.launches));
         files::create_folder(&folder)?;
         let configuration = configure(self.document, &launch.items);
-        let ready = self.ready_for(&configuration)?;
-        let report_path = folder.join("report.json");
+        let ready = self.ready_for(&configuration)?.clone();
         let log_path = folder.join("log.jsonl");
         let target_dir = match &ready.target_dir {
             Some(folder) => folder.to_string_lossy().into_owned(),
             None => env::read_var("CARGO_TARGET_DIR").unwrap_or_else(|| "target".to_owned()),
         };
-        let vars = CellVars {
-            model: self.model.name.clone(),
-            model_path: self.root.join(&self.model.path).to_string_lossy().into_owned(),
-            prompt_tokens: launch.prompt_tokens,
-            max_tokens: launch.steps,
-            warmup_tokens: self.document.protocol.warmup_tokens,
-            threads: self.document.protocol.threads,
-            report: report_path.to_string_lossy().into_owned(),
-            target_dir,
-        };
-        let mut command = render_command(self.runner, &vars);
-        let program = command.remove(0);
-        command.extend(configuration.args.iter().chain(&launch.args).cloned());
-        let mut spec = ChildSpec::new(program_path(&ready.tree, &program), &ready.tree);
-        spec.args = command.iter().map(Into::into).collect();
-        spec.env = self.environment(&configuration, render_env(self.runner, &vars));
+        let args: Vec<String> = configuration.args.iter().chain(&launch.args).cloned().collect();
+        let runner = self.runner.with_extra_args(&args);
+        let mut set: Vec<(String, Option<String>)> = (configuration.env.iter())
+            .map(|(name, value)| (name.clone(), Some(value.clone())))
+            .collect();
         for (name, path) in [(LOG_VAR, &log_path), (OUT_VAR, &folder)] {
-            spec.env.push((name.to_owned(), Some(path.to_string_lossy().into_owned())));
+            set.push((name.to_owned(), Some(path.to_string_lossy().into_owned())));
         }
         let own_limit = Duration::from_secs_f64(self.document.protocol.timeout_s);
-        spec.timeout = Some(own_limit.min(limit));
-        let Some(before) = self.watch_before(launch) else { return Ok(Ended::Interrupted) };
-        let (end, wall) = clock::time(|| run_child(&spec, self.interrupt));
-        let end = end?;
-        if end.stopped == Some(StopReason::Interrupt) {
-            return Ok(Ended::Interrupted);
-        }
-        let mut record = self.record(launch, &end, &folder, &report_path, &log_path)?;
-        if let Some(before) = before {
-            let during = Stretch { start: before.end, end: read_host_sample(), wall, own: end.cpu };
-            let limits =
-                QuietLimits { max_other_load_pct: self.document.protocol.max_other_load * 100.0 };
-            record.disturbed = check_quiet(&before, &during, limits).disturbances;
-        }
-        Ok(Ended::Recorded(Box::new(Record::Launch(record))))
-    }
-
-    /// Watches the machine for a moment before a launch whose time counts. `None` where a signal came;
-    /// nothing within where nobody watches: oracles compare work, and what runs elsewhere is not
-    /// disturbed by what runs here.
-    fn watch_before(&self, launch: &Launch) -> Option<Option<Stretch>> {
-        let is_timed = matches!(launch.slot, Slot::Ladder { .. });
-        if !is_timed || self.document.protocol.cost_field.is_some() {
-            return Some(None);
-        }
-        let start = read_host_sample();
-        let (may_go_on, wall) = clock::time(|| self.interrupt.sleep(PAUSE));
-        let end = read_host_sample();
-        may_go_on.then_some(Some(Stretch { start, end, wall, own: Duration::ZERO }))
-    }
-
-    fn record(
-        &self,
-        launch: &Launch,
-        end: &ChildEnd,
-        folder: &Path,
-        report_path: &Path,
-        log_path: &Path,
-    ) -> anyhow::Result<LaunchRecord> {
-        let report = read_report(report_path)?;
-        let log = parse_log(&read_limited(log_path)?.unwrap_or_default());
-        let problem = self.find_problem(launch, report.as_ref(), &log);
-        let (class, _) = classify(&Ending {
-            exit: end.exit,
-            stopped: end.stopped,
-            pattern: end.pattern.clone(),
-            result: if problem.is_none() { ResultState::Numbers } else { ResultState::Missing },
-        });
-        let failed = class.map(|class| Failure {
-            class,
-            detail: self.scrub.text(&render_failure(class, end, problem.as_deref())),
-        });
-        let by_log = self.document.protocol.cost_field.as_ref();
-        let settings =
-            report.as_ref().and_then(|report| serde_json::to_value(&report.settings).ok());
-        Ok(LaunchRecord {
-            slot: launch.slot.clone(),
-            items: launch.items.clone(),
-            failed,
-            rejected: None,
-            disturbed: Vec::new(),
-            series: read_series(self.document, report.as_ref(), &log),
-            token_hash: report.as_ref().and_then(|report| report.output.token_hash.clone()),
-            files: self.hash_files(folder)?,
-            settings: settings.unwrap_or_default(),
-            cost_s: match by_log {
-                Some(field) => log_cost_s(&log, field).unwrap_or(0.0),
-                None => seconds(end.wall),
+        let spec = CellSpec {
+            root: &ready.tree,
+            runner: &runner,
+            vars: CellVars {
+                model: self.model.name.clone(),
+                model_path: self.root.join(&self.model.path).to_string_lossy().into_owned(),
+                prompt_tokens: launch.prompt_tokens,
+                max_tokens: launch.steps,
+                warmup_tokens: self.document.protocol.warmup_tokens,
+                threads: self.document.protocol.threads,
+                report: folder.join("report.json").to_string_lossy().into_owned(),
+                target_dir,
             },
+            base_env: self.removed_vars(&configuration),
+            env: set,
+            timeout: own_limit.min(limit),
+            memory_limit_bytes: None,
+        };
+        let variant = launch.items.join("+");
+        let cell = Cell {
+            model: self.model,
+            len: launch.prompt_tokens,
+            variant: (!variant.is_empty()).then_some(&variant),
+        };
+        let left = RefCell::new(Left::default());
+        let mut entries = Entries {
+            bench,
+            reader: Reader { document: self.document, runner: self.runner, launch },
+            scrub: &self.scrub,
+            left: &left,
+            folder: &folder,
+            limit,
+            refused: None,
+        };
+        let reader = entries.reader;
+        let end = self.session.run_with(
+            cell,
+            &spec,
+            watch_of(self.document, &launch.slot),
+            &mut entries,
+            |executor, _| {
+                let mut left = left.borrow_mut();
+                *left = read_left(executor, &spec.report_path(), &log_path);
+                reader.check(&left)
+            },
+        )?;
+        Ok(match (end.was_interrupted(), entries.refused) {
+            (true, _) => Ended::Interrupted,
+            (false, Some(why)) => Ended::Refused(why),
+            (false, None) => Ended::Kept,
         })
     }
 
-    /// What is missing of a launch that ended well, if anything.
-    fn find_problem(
-        &self,
-        launch: &Launch,
-        report: Option<&CellReport>,
-        log: &Log,
-    ) -> Option<String> {
-        let needs_log = self.document.metrics.iter().any(|metric| metric.source == Source::Log);
-        if needs_log && log.records.is_empty() {
-            return Some(format!("it wrote no JSON lines to the file that {LOG_VAR} names"));
-        }
-        if let Some(problem) = log.problem.as_ref().filter(|_| needs_log) {
-            return Some(format!("its JSON lines are damaged: {problem}"));
-        }
-        if self.runner.result != ResultFormat::Report {
-            return None;
-        }
-        match report {
-            None => Some("it wrote no cell report that can be read".to_owned()),
-            Some(report) => {
-                let target = report.prompt.target_tokens.or(report.prompt.tokens);
-                (target != Some(launch.prompt_tokens)).then(|| {
-                    format!("its report is of another prompt length than {}", launch.prompt_tokens)
-                })
-            }
-        }
-    }
-
-    fn hash_files(&self, folder: &Path) -> anyhow::Result<BTreeMap<String, String>> {
-        let mut hashes = BTreeMap::new();
-        for oracle in &self.document.oracles {
-            if let OracleCheck::FileEqual { file } = &oracle.check
-                && samples_file::is_file(&folder.join(file))
-            {
-                hashes.insert(file.clone(), files::read_sha256(&folder.join(file))?);
-            }
-        }
-        Ok(hashes)
-    }
-
     /// Runs a command oracle, for at most `limit`.
-    pub(super) fn command(&mut self, step: &CommandStep, limit: Duration) -> anyhow::Result<Ended> {
+    pub(super) fn command(
+        &mut self,
+        step: &CommandStep,
+        limit: Duration,
+        bench: &mut Bench,
+    ) -> anyhow::Result<Ended> {
         let configuration = configure(self.document, &step.items);
-        let ready = self.ready_for(&configuration)?;
+        let ready = self.ready_for(&configuration)?.clone();
         let (program, args) = step.command.split_first().context("the command is empty")?;
         let mut spec = ChildSpec::new(program_path(&ready.tree, program), &ready.tree);
         spec.args = args.iter().map(Into::into).collect();
-        spec.env = self.environment(&configuration, BTreeMap::new());
+        let set = configuration.env.clone().into_iter().map(|(name, value)| (name, Some(value)));
+        spec.env = self.removed_vars(&configuration).into_iter().chain(set).collect();
         let own_limit = Duration::from_secs_f64(self.document.protocol.timeout_s);
         spec.timeout = Some(own_limit.min(limit));
-        let end = run_child(&spec, self.interrupt)?;
+        let end = self.session.run_check(&spec)?;
         if end.stopped == Some(StopReason::Interrupt) {
             return Ok(Ended::Interrupted);
         }
         let free = self.document.protocol.cost_field.is_some();
-        Ok(Ended::Recorded(Box::new(Record::Command(CommandRecord {
+        bench.append(Record::Command(CommandRecord {
             oracle: step.oracle.clone(),
             item: step.item.clone(),
             exit: match (end.stopped, end.exit) {
@@ -414,11 +355,12 @@ impl<'a> Launcher<'a> {
             detail: self.scrub.text(&last_line(&end)),
             // Where launches run elsewhere, what runs here costs no machine time there.
             cost_s: if free { 0.0 } else { seconds(end.wall) },
-        }))))
+        }))?;
+        Ok(Ended::Kept)
     }
 }
 
-impl Drop for Launcher<'_> {
+impl<E> Drop for Launcher<'_, E> {
     fn drop(&mut self) {
         for ready in self.ready.values().filter(|ready| ready.tree != self.root) {
             // A tree that cannot be removed is no reason to fail: it lies below `target/`.
@@ -427,40 +369,181 @@ impl Drop for Launcher<'_> {
     }
 }
 
+/// What a launch left, besides its output.
+#[derive(Debug, Default)]
+struct Left {
+    report: Option<CellReport>,
+    report_json: Option<serde_json::Value>,
+    log: Log,
+}
+
+fn read_left(executor: &mut impl Executor, report: &Path, log: &Path) -> Left {
+    let text = executor.read_text(report, TEXT_LIMIT_BYTES).unwrap_or_default();
+    let report_json: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+    let report: Option<CellReport> =
+        report_json.clone().and_then(|json| serde_json::from_value(json).ok());
+    Left {
+        report: report.filter(|report| report.schema > 0),
+        report_json,
+        log: parse_log(&executor.read_text(log, TEXT_LIMIT_BYTES).unwrap_or_default()),
+    }
+}
+
+/// Reads what a launch must leave.
+#[derive(Debug, Clone, Copy)]
+struct Reader<'a> {
+    document: &'a Document,
+    runner: &'a Runner,
+    launch: &'a Launch,
+}
+
+impl Reader<'_> {
+    /// The numbers, or what is missing of them.
+    fn check(&self, left: &Left) -> Result<CellNumbers, String> {
+        let needs_log = self.document.metrics.iter().any(|metric| metric.source == Source::Log);
+        if needs_log && left.log.records.is_empty() {
+            return Err(format!("it wrote no JSON lines to the file that {LOG_VAR} names"));
+        }
+        if let Some(problem) = left.log.problem.as_ref().filter(|_| needs_log) {
+            return Err(format!("its JSON lines are damaged: {problem}"));
+        }
+        if self.runner.result == ResultFormat::Report {
+            let report = left.report.as_ref();
+            let report = report.ok_or("it wrote no cell report that can be read")?;
+            let target = report.prompt.target_tokens.or(report.prompt.tokens);
+            let wanted = self.launch.prompt_tokens;
+            if target != Some(wanted) {
+                return Err(format!("its report is of another prompt length than {wanted}"));
+            }
+        }
+        Ok(CellNumbers {
+            measured: Measured::default(),
+            report: left.report.clone(),
+            report_json: left.report_json.clone(),
+        })
+    }
+}
+
+/// One launch's lines in the bench.
+struct Entries<'a> {
+    bench: &'a mut Bench,
+    reader: Reader<'a>,
+    scrub: &'a Scrub,
+    left: &'a RefCell<Left>,
+    folder: &'a Path,
+    /// How long it may take at most, under the ceiling.
+    limit: Duration,
+    /// Why the guard forbids it.
+    refused: Option<String>,
+}
+
+impl Ledger for Entries<'_> {
+    fn note_launch(&mut self, note: LaunchNote) -> anyhow::Result<()> {
+        self.bench.note_launch(self.reader.launch, note)
+    }
+
+    fn note_end(&mut self, end: &End) -> anyhow::Result<()> {
+        let record = match end {
+            End::Interrupted => return Ok(()),
+            End::Ran(outcome) if outcome.was_interrupted() => return Ok(()),
+            // It would not start for any rung, and says nothing of this one.
+            End::NotStarted(reason) => anyhow::bail!("{reason}"),
+            End::Refused { reason, .. } => {
+                self.refused = Some(reason.clone());
+                return Ok(());
+            }
+            End::Faked(class) => {
+                let detail = "faked".to_owned();
+                self.record(Some(Failure { class: *class, detail }), Vec::new(), 0.0)?
+            }
+            End::Ran(outcome) => self.record_of(outcome)?,
+        };
+        self.bench.keep_launch(self.reader.document, record, self.limit)
+    }
+}
+
+impl Entries<'_> {
+    fn record_of(&self, outcome: &CellOutcome) -> anyhow::Result<LaunchRecord> {
+        let failed = outcome.classification.map(|class| Failure {
+            class,
+            detail: self.scrub.text(&render_failure(
+                class,
+                &outcome.end,
+                outcome.numbers.as_ref().err().map(String::as_str),
+            )),
+        });
+        let disturbed =
+            outcome.quiet.as_ref().map(|quiet| quiet.disturbances.clone()).unwrap_or_default();
+        let cost_s = match &self.reader.document.protocol.cost_field {
+            Some(field) => log_cost_s(&self.left.borrow().log, field).unwrap_or(0.0),
+            None => seconds(outcome.end.wall),
+        };
+        self.record(failed, disturbed, cost_s)
+    }
+
+    fn record(
+        &self,
+        failed: Option<Failure>,
+        disturbed: Vec<String>,
+        cost_s: f64,
+    ) -> anyhow::Result<LaunchRecord> {
+        let Reader { document, launch, .. } = self.reader;
+        let left = self.left.borrow();
+        let report = left.report.as_ref();
+        let settings = report.and_then(|report| serde_json::to_value(&report.settings).ok());
+        Ok(LaunchRecord {
+            slot: launch.slot.clone(),
+            items: launch.items.clone(),
+            failed,
+            rejected: None,
+            disturbed,
+            series: read_series(document, report, &left.log),
+            token_hash: report.and_then(|report| report.output.token_hash.clone()),
+            files: hash_files(document, self.folder)?,
+            settings: settings.unwrap_or_default(),
+            cost_s,
+        })
+    }
+}
+
+/// Watches the machine for a moment before a launch whose time counts. Nothing is watched where
+/// nobody looks at the time: oracles compare work, and what runs elsewhere is not disturbed by what
+/// runs here.
+fn watch_of(document: &Document, slot: &Slot) -> Option<Watch> {
+    let is_timed = matches!(slot, Slot::Ladder { .. }) && document.protocol.cost_field.is_none();
+    let max_other_load_pct = document.protocol.max_other_load * 100.0;
+    is_timed.then_some(Watch { pause: PAUSE, limits: QuietLimits { max_other_load_pct } })
+}
+
+fn hash_files(document: &Document, folder: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut hashes = BTreeMap::new();
+    for oracle in &document.oracles {
+        if let OracleCheck::FileEqual { file } = &oracle.check
+            && samples_file::is_file(&folder.join(file))
+        {
+            hashes.insert(file.clone(), files::read_sha256(&folder.join(file))?);
+        }
+    }
+    Ok(hashes)
+}
+
 /// A duration in seconds, to the millisecond.
 fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e3).round() / 1e3
 }
 
 fn render_failure(class: Classification, end: &ChildEnd, problem: Option<&str>) -> String {
-    let how = match end.exit {
-        ExitKind::Code(code) => format!("exit code {code}"),
-        ExitKind::Signal(signal) => format!("signal {signal}"),
-    };
+    let how = end.exit;
     let said = match (class, &end.pattern, problem) {
         (Classification::FailNoOutput, _, Some(problem)) => return problem.to_owned(),
         (Classification::FailTimeout, ..) => return "it ran past its time limit".to_owned(),
         (_, Some(pattern), _) => pattern.line.clone(),
         _ => last_line(end),
     };
-    if said.is_empty() { how } else { format!("{how}: {said}") }
+    if said.is_empty() { how.to_string() } else { format!("{how}: {said}") }
 }
 
 fn last_line(end: &ChildEnd) -> String {
     let last = |capture: &Capture| capture.last_lines(1).pop();
     last(&end.stderr).or_else(|| last(&end.stdout)).unwrap_or_default()
-}
-
-fn read_limited(path: &Path) -> anyhow::Result<Option<String>> {
-    if samples_file::size_bytes(path) > TEXT_LIMIT_BYTES {
-        return Ok(None);
-    }
-    files::read_text_if_present(path)
-}
-
-/// The cell report; `None` where there is none, or what is there is not one.
-fn read_report(path: &Path) -> anyhow::Result<Option<CellReport>> {
-    let Some(text) = read_limited(path)? else { return Ok(None) };
-    let report: Option<CellReport> = serde_json::from_str(&text).ok();
-    Ok(report.filter(|report| report.schema > 0))
 }

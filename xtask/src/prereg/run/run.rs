@@ -12,9 +12,10 @@ use super::bench::{Bench, HowEnded};
 use super::launch::Launcher;
 use super::report::{is_written, make_report, render_end, write_report};
 use super::verify::{Checked, check_frozen};
-use super::{Ladder, StoredRun};
+use super::{Ladder, StoredRun, open_session, source_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
+use crate::cell::guard::RecordRule;
 use crate::prereg::args::RunArgs;
 use crate::prereg::sample::Record;
 use crate::sys::interrupt::Interrupt;
@@ -30,7 +31,10 @@ pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
     }
     let _lock = LaunchLock::acquire(root, "prereg run")?;
     let interrupt = Interrupt::install()?;
+    let asked = RecordRule::from_flag(args.ignore_oom_record);
+    let mut session = open_session(&ladder, &checked, asked, "prereg run", interrupt)?;
     let folder = choose_folder(&ladder, &checked, args)?;
+    session.set_source(source_of(root, &folder));
     let mut bench = Bench::open(root, &folder, args)?;
     bench.start(&ladder, &checked, args.again.as_deref())?;
     if let Some(reason) = &args.over_ceiling {
@@ -51,7 +55,7 @@ pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
         &checked.document,
         &version,
         (&checked.runner, &checked.model),
-        interrupt,
+        session,
     )?;
     let ended = bench.measure(&checked.document, &mut launcher)?;
     drop(launcher);
@@ -73,6 +77,12 @@ pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
     terminal::data(&render_end(&made.result));
     let shown = folder.strip_prefix(root).unwrap_or(&folder).display().to_string();
     terminal::log(&format!("prereg: {shown}/report.md"));
+    if ended == HowEnded::Refused {
+        terminal::log(&format!(
+            "hint: `cargo xtask oom-record list --model {}` shows what is known of it",
+            checked.model.name
+        ));
+    }
     if ended == HowEnded::AtCeiling {
         terminal::log(&format!(
             "hint: cargo xtask prereg run {} --resume --over-ceiling \"reason\"",

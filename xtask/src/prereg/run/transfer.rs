@@ -9,9 +9,10 @@ use super::bench::{Bench, HowEnded};
 use super::launch::Launcher;
 use super::report::choose_run;
 use super::verify::check_frozen;
-use super::{Ladder, StoredRun, version_of};
+use super::{Ladder, StoredRun, open_session, source_of, version_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
+use crate::cell::guard::RecordRule;
 use crate::prereg::args::TransferArgs;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, judge};
@@ -35,7 +36,10 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
 
     let _lock = LaunchLock::acquire(root, "prereg transfer")?;
     let interrupt = Interrupt::install()?;
+    let asked = RecordRule::from_flag(args.ignore_oom_record);
+    let mut session = open_session(&ladder, &checked, asked, "prereg transfer", interrupt)?;
     let folder = choose_folder(&decided, &plan)?;
+    session.set_source(source_of(root, &folder));
     let mut bench = Bench::open(root, &folder, args)?;
     if bench.records.is_empty() {
         bench.append(Record::Run(RunRecord {
@@ -54,7 +58,7 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
         &plan,
         &version,
         (&checked.runner, &checked.model),
-        interrupt,
+        session,
     )?;
     let ended = bench.measure(&plan, &mut launcher)?;
     drop(launcher);
@@ -68,6 +72,12 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
         }
         HowEnded::AtCeiling => {
             terminal::log("prereg: what is left of the transfer does not fit the ladder's ceiling");
+            return Ok(Outcome::Violation);
+        }
+        HowEnded::Refused => {
+            terminal::log(
+                "prereg: a launch of the transfer is refused: its model runs out of memory",
+            );
             return Ok(Outcome::Violation);
         }
         HowEnded::Complete => {}

@@ -7,8 +7,8 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::{Ladder, RUNNERS};
 use crate::base::diagnostic::HintExt as _;
-use crate::cell::run::program_path;
 use crate::cell::runner::{CellVars, Runner, check_model, render_command};
+use crate::cell::spec::program_path;
 use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file as model_store;
 use crate::prereg::chain::{Frozen, Pins, Version, diff_document, sha256};

@@ -67,11 +67,6 @@ pub(crate) fn is_file(path: &Path) -> bool {
     path.is_file()
 }
 
-/// The size of a file in bytes; 0 where there is none.
-pub(crate) fn size_bytes(path: &Path) -> u64 {
-    path.metadata().map_or(0, |data| data.len())
-}
-
 /// Copies a file, permissions included.
 pub(crate) fn copy_file(from: &Path, to: &Path) -> anyhow::Result<()> {
     std::fs::copy(from, to)

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use crate::cell::child::run::{ChildSpec, run_child};
+use crate::cell::child::ChildSpec;
+use crate::cell::child::run::run_child;
 use crate::cell::classify::ExitKind;
 use crate::cell::journal::{Journal, parse_journal};
 use crate::cell::row::{Table, parse_csv};

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
 use super::prepare::Target;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;
 use crate::cell::journal::{Entry, Journal, Settings, SweepStart, parse_journal};
 use crate::cell::row::render_header;
+use crate::sweep::resume::{Changes, compare_settings};
 use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{clock, files, terminal};
@@ -53,19 +54,15 @@ pub(super) fn read_earlier(csv: &Path) -> anyhow::Result<Earlier> {
     Ok(Earlier { csv_path, journal })
 }
 
-/// Refuses to mix: what a resumed sweep measures is what its start measured.
-pub(super) fn check_same_settings(earlier: &Earlier, settings: &Settings) -> anyhow::Result<()> {
+/// Refuses to mix: what a resumed sweep measures is what its start measured. Returns what differs
+/// and is taken over.
+pub(super) fn check_settings(earlier: &Earlier, now: &Settings) -> anyhow::Result<Vec<String>> {
     let Some(start) = earlier.journal.start() else { bail!("the journal holds no start") };
-    if start.settings == *settings {
-        return Ok(());
+    let Changes { refused, noted } = compare_settings(&start.settings, now);
+    if refused.is_empty() {
+        return Ok(noted);
     }
-    let render = |settings: &Settings| {
-        serde_json::to_string_pretty(settings).context("cannot write the settings")
-    };
-    let (old, new) = (render(&start.settings)?, render(settings)?);
-    let diff = similar::TextDiff::from_lines(&old, &new);
-    let diff = diff.unified_diff().context_radius(1).header("the sweep", "now").to_string();
-    Err(anyhow::anyhow!("the settings are not those of the sweep:\n{}", diff.trim_end()))
+    Err(anyhow::anyhow!("rows before and after could not be compared:\n  {}", refused.join("\n  ")))
         .hint("undo the change, or start a new sweep")
 }
 
@@ -95,6 +92,11 @@ pub(super) fn automatic_name(root: &Path, target: &Target, config_name: &str) ->
 }
 
 impl Output {
+    /// The CSV's path from the workspace, as the record has it.
+    pub(super) fn shown_path(&self, root: &Path) -> String {
+        self.csv_path.strip_prefix(root).unwrap_or(&self.csv_path).to_string_lossy().into_owned()
+    }
+
     /// Starts the files of a new sweep.
     pub(super) fn start(
         root: &Path,

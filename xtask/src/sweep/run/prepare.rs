@@ -1,4 +1,4 @@
-//! Before anything is launched: the definition, the grid, the gate, the runner, the machine.
+//! Before anything is launched: the definition, the grid, the guard, the runner, the machine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,24 +11,21 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::cell::classify::Classification;
 use crate::cell::grid::{Cell, FakeCell, Grid, parse_fake_cell, parse_fake_ooms, plan_grid};
-use crate::cell::guard::{Admission, Gate, parse_overhead_factor};
+use crate::cell::guard::file::{FAKE_OOM_VAR, read_guard};
+use crate::cell::guard::{Admission, Guard, RecordRule};
 use crate::cell::journal::request::{Device, Request};
 use crate::cell::journal::{CellState, ModelNote, Settings};
-use crate::cell::run::{CellLaunch, command_of};
 use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store};
+use crate::cell::spec::CellSpec;
 use crate::model::reference::ResolvedModel;
 use crate::model::store::file as model_store;
-use crate::oom_record::{OomRecord, RECORD_PATH, file as record_file};
 use crate::sweep::args::Args;
 use crate::sweep::definition::{
     SweepConfig, choose_default_config, parse_lengths, parse_sweep_config, split_words,
 };
 use crate::sweep::table::{PlanLine, render_plan};
 use crate::sys::hardware::{Backend, HostFacts};
-use crate::sys::{env, files, host, terminal};
-
-const FAKE_OOM_VAR: &str = "MLXCEL_BENCH_FAKE_OOM";
-const OVERHEAD_FACTOR_VAR: &str = "BENCH_MEM_OVERHEAD_FACTOR";
+use crate::sys::{boot, env, files, host, terminal};
 
 /// Everything that is known before the first cell.
 pub(super) struct Prepared {
@@ -39,10 +36,6 @@ pub(super) struct Prepared {
     pub(super) config_sha256: String,
     pub(super) settings: Settings,
     pub(super) grid: Grid,
-    pub(super) gate: Gate,
-    /// The record as it is, even where it does not keep cells from being launched.
-    pub(super) record: OomRecord,
-    pub(super) ignores_record: bool,
     pub(super) runner: Runner,
     /// Cargo's target folder, as commands have it.
     pub(super) target_dir: String,
@@ -64,7 +57,7 @@ pub(super) fn prepare(
     root: &Path,
     args: &Args,
     earlier: Option<&Earlier>,
-) -> anyhow::Result<Prepared> {
+) -> anyhow::Result<(Prepared, Guard)> {
     let request = request_of(root, args)?;
     let request = match earlier.and_then(|earlier| earlier.journal.start()) {
         Some(start) => request.or(start.request.clone()),
@@ -100,22 +93,18 @@ pub(super) fn prepare(
             .with_context(|| format!("model `{}`", model.name))?;
     }
     let fakes = parse_fakes(&request, &grid)?;
-    let record = record_file::read_record(&root.join(RECORD_PATH))?;
-    for warning in record.warnings() {
-        terminal::log(&format!("warning: {warning}"));
-    }
-    let ignores_record = ignores_record(args);
     let target = target_of(&host, config.device);
     let memory_bytes = match target.backend {
         Backend::Cpu => host.memory_bytes,
         Backend::Cuda | Backend::Metal => host.device_memory_bytes(),
     };
-    let record_in_force = if ignores_record { OomRecord::default() } else { record.clone() };
-    let gate = Gate::new(record_in_force, fakes.clone(), memory_bytes, overhead_factor());
+    let asked = RecordRule::from_flag(args.ignore_oom_record);
+    let guard = read_guard(root, asked, memory_bytes)?.with_fakes(fakes.clone());
     let settings = Settings {
         config: config_path.clone(),
         runner: config.runner.clone(),
         runner_sha256: sha256_hex(runner_text.as_bytes()),
+        runner_meaning_sha256: Some(hash_meaning(&runner_text)?),
         program_sha256: None,
         hardware: target.hardware.clone(),
         device: config.device,
@@ -130,7 +119,7 @@ pub(super) fn prepare(
         fake_cells: fakes.iter().map(|f| format!("{}:{}:{}", f.model, f.len, f.class)).collect(),
         models: grid.models().iter().map(note_of).collect(),
     };
-    Ok(Prepared {
+    let prepared = Prepared {
         config_name: stem_of(&config_path),
         config_sha256: sha256_hex(config_text.as_bytes()),
         target_dir: env::read_target_dir(),
@@ -138,30 +127,28 @@ pub(super) fn prepare(
         config,
         settings,
         grid,
-        gate,
-        record,
-        ignores_record,
         runner,
         host,
         target,
         engine_version: None,
-    })
+    };
+    Ok((prepared, guard))
 }
 
 impl Prepared {
-    /// How a cell is launched, and its command line.
-    pub(super) fn launch_of<'a>(
+    /// How a cell is started.
+    pub(super) fn spec_of<'a>(
         &'a self,
         root: &'a Path,
         cell: Option<Cell<'_>>,
         report: &str,
-    ) -> (CellLaunch<'a>, Vec<String>) {
+    ) -> CellSpec<'a> {
         let (model, model_path, len) = match cell {
-            Some(Cell { model, len }) => (model.name.clone(), model.path.clone(), len),
+            Some(Cell { model, len, .. }) => (model.name.clone(), model.path.clone(), len),
             None => Default::default(),
         };
         let limit_mb = self.config.cell_memory_limit_mb;
-        let launch = CellLaunch {
+        CellSpec {
             root,
             runner: &self.runner,
             vars: CellVars {
@@ -174,12 +161,11 @@ impl Prepared {
                 report: report.to_owned(),
                 target_dir: self.target_dir.clone(),
             },
+            base_env: Vec::new(),
             env: Vec::new(),
             timeout: self.config.timeout,
             memory_limit_bytes: limit_mb.map(|mb| mb.saturating_mul(1 << 20)),
-        };
-        let (command, _) = command_of(&launch);
-        (launch, command)
+        }
     }
 
     /// The pause after a cell; `hard` ones give the machine time to return memory.
@@ -190,27 +176,29 @@ impl Prepared {
 
 /// What each cell would do and why.
 pub(super) fn render_list(
-    prepared: &mut Prepared,
+    prepared: &Prepared,
+    mut guard: Guard,
     earlier: Option<&Earlier>,
     retry_lost: bool,
 ) -> String {
     let journal = journal_of(earlier);
+    let boot = boot::read_boot_id();
     for end in journal.cell_ends() {
         if end.classification.is_some_and(Classification::is_true_oom) {
-            prepared.gate.note_true_oom(&end.model, end.prompt_target_len);
+            guard.note_true_oom(&end.model, end.prompt_target_len);
         }
     }
-    let grid = prepared.grid.clone();
-    let lines: Vec<PlanLine> = grid
+    let lines: Vec<PlanLine> = prepared
+        .grid
         .cells()
         .map(|cell| {
-            let state = journal.cell_state(&cell.model.name, cell.len);
-            let admission = prepared.gate.admit(cell);
+            let state = journal.cell_state(&cell.name(), cell.len, &boot);
+            let admission = guard.admit(cell);
             if admission == Admission::Fake(Classification::Oom) {
-                prepared.gate.note_true_oom(&cell.model.name, cell.len);
+                guard.note_true_oom(&cell.name(), cell.len);
             }
             let (action, reason) = describe(state, &admission, retry_lost);
-            PlanLine { model: cell.model.name.clone(), len: cell.len, action, reason }
+            PlanLine { model: cell.name(), len: cell.len, action, reason }
         })
         .collect();
     render_plan(&lines)
@@ -225,10 +213,16 @@ fn describe(state: CellState, admission: &Admission, retry_lost: bool) -> (Strin
             Classification::FailHostLost.token().to_owned(),
             "the host was lost during it; --retry-lost launches it again".to_owned(),
         ),
-        (_, Admission::Launch) => ("run".to_owned(), "nothing speaks against it".to_owned()),
+        (_, Admission::Launch) => ("run".to_owned(), "nothing forbids it".to_owned()),
         (_, Admission::Fake(class)) => (class.token().to_owned(), "faked".to_owned()),
         (_, Admission::Refuse { class, reason }) => (class.token().to_owned(), reason.clone()),
     }
+}
+
+/// SHA-256 of what a definition in TOML says, whatever its comments and the order of its keys.
+fn hash_meaning(text: &str) -> anyhow::Result<String> {
+    let table: toml::Table = text.parse().context("the runner's definition is not TOML")?;
+    Ok(sha256_hex(&serde_json::to_vec(&table).context("cannot write the definition as JSON")?))
 }
 
 /// SHA-256 of the settings, in lower-case hex.
@@ -262,28 +256,15 @@ fn request_of(root: &Path, args: &Args) -> anyhow::Result<Request> {
 }
 
 fn parse_fakes(request: &Request, grid: &Grid) -> anyhow::Result<Vec<FakeCell>> {
+    let cells: Vec<Cell<'_>> = grid.cells().collect();
     let mut fakes = match &request.fake_oom {
-        Some(text) => parse_fake_ooms(text, grid)?,
+        Some(text) => parse_fake_ooms(text, &cells)?,
         None => Vec::new(),
     };
     for text in request.fake_cells.iter().flatten() {
-        fakes.push(parse_fake_cell(text, grid)?);
+        fakes.push(parse_fake_cell(text, &cells)?);
     }
     Ok(fakes)
-}
-
-/// Whether the record keeps no cell from being launched: asked for by flag or by variable.
-fn ignores_record(args: &Args) -> bool {
-    // The variable first, so that a value that means nothing is warned of.
-    record_file::is_ignored_by_variable() || args.ignore_oom_record
-}
-
-fn overhead_factor() -> f64 {
-    let (factor, warning) = parse_overhead_factor(env::read_var(OVERHEAD_FACTOR_VAR).as_deref());
-    if let Some(warning) = warning {
-        terminal::log(&format!("warning: {warning}"));
-    }
-    factor
 }
 
 fn target_of(host: &HostFacts, device: Device) -> Target {

@@ -1,14 +1,25 @@
 //! What a process that has ended came to.
 
-use crate::cell::classify::ExitKind;
-use crate::cell::run::CellOutcome;
+use crate::cell::outcome::CellOutcome;
+use crate::cell::session::End;
 use crate::gpu::check::budget::is_hang;
 use crate::gpu::check::{LegEnd, LegNumbers};
+
+/// What became of a leg, whose run was expected to need `estimate_s`.
+pub(super) fn leg_end_of(end: &End, estimate_s: f64) -> LegEnd {
+    match end {
+        End::Ran(outcome) => end_of(outcome, estimate_s),
+        End::Refused { reason, .. } => LegEnd::Skipped(format!("not launched: {reason}")),
+        End::Faked(class) => LegEnd::Failed(format!("{class}, faked")),
+        End::NotStarted(reason) => LegEnd::Failed(reason.clone()),
+        End::Interrupted => LegEnd::Skipped("interrupted".to_owned()),
+    }
+}
 
 /// What a run came to, which was expected to need `estimate_s`.
 ///
 /// One that the budget cut off says nothing of the program; one that hangs does.
-pub(super) fn end_of(outcome: &CellOutcome, estimate_s: f64) -> LegEnd {
+fn end_of(outcome: &CellOutcome, estimate_s: f64) -> LegEnd {
     let end = &outcome.end;
     let wall_s = end.wall.as_secs_f64();
     if outcome.was_interrupted() {
@@ -37,10 +48,7 @@ pub(super) fn end_of(outcome: &CellOutcome, estimate_s: f64) -> LegEnd {
 
 /// Why a run has no numbers: its class, how it ended, and its last words.
 fn describe_failure(outcome: &CellOutcome, class: &str) -> String {
-    let how = match outcome.end.exit {
-        ExitKind::Code(code) => format!("exit code {code}"),
-        ExitKind::Signal(signal) => format!("signal {signal}"),
-    };
+    let how = outcome.end.exit;
     let said: Vec<String> = outcome
         .end
         .stderr
@@ -60,8 +68,8 @@ mod tests {
 
     use super::*;
     use crate::cell::capture::{Capture, CaptureLimits};
-    use crate::cell::child::run::ChildEnd;
-    use crate::cell::classify::{Classification, DecidedBy, StopReason};
+    use crate::cell::child::ChildEnd;
+    use crate::cell::classify::{Classification, DecidedBy, ExitKind, StopReason};
 
     /// A run without numbers that was stopped after a while.
     fn stopped(reason: StopReason, wall_s: u64) -> CellOutcome {
@@ -69,6 +77,7 @@ mod tests {
             classification: Some(Classification::FailTimeout),
             decided_by: DecidedBy::Timeout,
             numbers: Err("no report".to_owned()),
+            quiet: None,
             end: ChildEnd {
                 exit: ExitKind::Signal(15),
                 stopped: Some(reason),

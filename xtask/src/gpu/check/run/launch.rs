@@ -6,13 +6,17 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::ending::end_of;
+use super::ending::leg_end_of;
 use super::{SANITIZER, file_name, library_env, output};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;
+use crate::cell::executor::Executor;
+use crate::cell::grid::Cell;
 use crate::cell::journal::HostNote;
-use crate::cell::run::{CellLaunch, CellOutcome, command_of, run_cell};
+use crate::cell::outcome::CellOutcome;
 use crate::cell::runner::{CellVars, Runner, parse_runner};
+use crate::cell::session::{End, LaunchNote, Ledger, Session};
+use crate::cell::spec::CellSpec;
 use crate::gpu::check::budget::{LEG_LIMIT_S, estimate_s};
 use crate::gpu::check::judge::{SANITIZER_ERRORS, judge_sanitizer, not_possible};
 use crate::gpu::check::render::render_page;
@@ -20,7 +24,6 @@ use crate::gpu::check::{CheckResult, GpuResult, Leg, LegEnd, LegNumbers, SCHEMA,
 use crate::model::reference::ResolvedModel;
 use crate::sys::clock::Stopwatch;
 use crate::sys::hardware::render_slug;
-use crate::sys::interrupt::Interrupt;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{clock, env, files, git, host, terminal};
 
@@ -37,12 +40,12 @@ pub(super) struct Setup<'a> {
     pub(super) binary: PathBuf,
     pub(super) models: Vec<ResolvedModel>,
     pub(super) device: &'a str,
-    pub(super) interrupt: Interrupt,
     pub(super) started: Stopwatch,
 }
 
 /// Launches runs and keeps what they left.
-pub(super) struct Launcher<'a> {
+pub(super) struct Launcher<'a, E> {
+    session: Session<E>,
     setup: Setup<'a>,
     budget_s: f64,
     out: Option<&'a Path>,
@@ -50,19 +53,20 @@ pub(super) struct Launcher<'a> {
     /// A folder for reports on their way, which goes with the value.
     scratch: tempfile::TempDir,
     start_entry: serde_json::Value,
-    /// Folder and journal: made with the first run's end, which knows the card's name.
+    /// Folder and journal: made before the first run.
     kept: Option<(PathBuf, JournalFile)>,
     card: Option<String>,
     launches: usize,
 }
 
-impl<'a> Launcher<'a> {
+impl<'a, E: Executor> Launcher<'a, E> {
     pub(super) fn new(
         setup: Setup<'a>,
+        session: Session<E>,
         budget_s: f64,
         out: Option<&'a Path>,
         binary_sha256: &str,
-    ) -> anyhow::Result<Launcher<'a>> {
+    ) -> anyhow::Result<Launcher<'a, E>> {
         if let Some(folder) = out.filter(|folder| files::exists(folder)) {
             return Err(output::taken(folder)).hint("name another folder with --out");
         }
@@ -82,6 +86,7 @@ impl<'a> Launcher<'a> {
             "environment": env::read_relevant_vars(),
         });
         Ok(Launcher {
+            session,
             scratch: files::create_scratch(&setup.root.join("target/gpu-check"), "run-")?,
             scrub: env::read_scrub(setup.root),
             budget_s,
@@ -94,8 +99,8 @@ impl<'a> Launcher<'a> {
         })
     }
 
-    pub(super) fn is_interrupted(&self) -> bool {
-        self.setup.interrupt.is_set()
+    pub(super) fn is_interrupted(&mut self) -> bool {
+        self.session.executor().is_interrupted()
     }
 
     /// The card, as the program named it, or the driver.
@@ -132,12 +137,9 @@ impl<'a> Launcher<'a> {
             return Ok(LegEnd::Skipped(why));
         }
         let runner = self.runner(&[], &leg_args(self.setup.device, leg))?;
-        let (outcome, name) = self.launch(check, leg, &runner, LEG_LIMIT_S)?;
-        let end = end_of(&outcome, needs_s);
-        if let Some(numbers) = end.numbers() {
-            self.card = numbers.card().map(str::to_owned).or(self.card.take());
-        }
-        self.keep_run(check, leg, &name, &outcome, &end)?;
+        let variant = leg.variant();
+        let (end, _) =
+            self.launch(check, leg, variant.as_deref(), &runner, (LEG_LIMIT_S, needs_s))?;
         Ok(end)
     }
 
@@ -151,13 +153,14 @@ impl<'a> Launcher<'a> {
         let exit = SANITIZER_ERRORS.to_string();
         let before = [SANITIZER, "--tool", "memcheck", "--error-exitcode", &exit];
         let runner = self.runner(&before, &leg_args(self.setup.device, leg))?;
-        let (outcome, name) = self.launch(check, leg, &runner, SANITIZER_S * 2.0)?;
-        let said = format!("{}\n{}", outcome.end.stdout.text(), outcome.end.stderr.text());
         // The estimate is such that being slow under the checker never counts as hanging.
-        let end = end_of(&outcome, SANITIZER_S);
-        self.keep_run(check, leg, &name, &outcome, &end)?;
-        let exit = outcome.process_note().exit_code;
-        Ok(judge_sanitizer(check, &leg.name, &said, exit, &end))
+        let limits = (SANITIZER_S * 2.0, SANITIZER_S);
+        let (end, outcome) = self.launch(check, leg, Some(SANITIZER), &runner, limits)?;
+        let said = outcome
+            .as_ref()
+            .map(|outcome| format!("{}\n{}", outcome.end.stdout.text(), outcome.end.stderr.text()));
+        let exit = outcome.and_then(|outcome| outcome.process_note().exit_code);
+        Ok(judge_sanitizer(check, &leg.name, &said.unwrap_or_default(), exit, &end))
     }
 
     /// Keeps a verdict.
@@ -206,25 +209,31 @@ impl<'a> Launcher<'a> {
         Ok(parse_runner("gpu-check", "gpu-check", &text)?.with_extra_args(args))
     }
 
+    /// Runs a leg for at most the first of `limits`, where the second is what it should need, in
+    /// seconds.
     fn launch(
         &mut self,
         check: &str,
         leg: &Leg,
+        variant: Option<&str>,
         runner: &Runner,
-        limit_s: f64,
-    ) -> anyhow::Result<(CellOutcome, String)> {
+        limits: (f64, f64),
+    ) -> anyhow::Result<(LegEnd, Option<Box<CellOutcome>>)> {
         self.launches += 1;
         let name = file_name(self.launches, check, &leg.name)?;
+        self.open_folder()?;
         let model = self.setup.models.iter().find(|model| model.name == leg.model);
+        let model = model.context("the model is known")?;
         let report = self.scratch.path().join(format!("{name}.json"));
         let mut changes = leg.setting.env();
         changes.extend(library_env(&self.setup.binary));
-        let launch = CellLaunch {
+        let (limit_s, needs_s) = limits;
+        let spec = CellSpec {
             root: self.setup.root,
             runner,
             vars: CellVars {
                 model: leg.model.clone(),
-                model_path: model.context("the model is known")?.path.clone(),
+                model_path: model.path.clone(),
                 prompt_tokens: leg.prompt_tokens,
                 max_tokens: leg.max_tokens,
                 warmup_tokens: WARMUP_TOKENS.min(leg.max_tokens),
@@ -232,76 +241,54 @@ impl<'a> Launcher<'a> {
                 report: report.to_string_lossy().into_owned(),
                 target_dir: env::read_target_dir(),
             },
+            base_env: Vec::new(),
             env: changes,
             timeout: Duration::from_secs_f64(limit_s.min(self.left_s().max(LEAST_S))),
             memory_limit_bytes: None,
         };
         terminal::log(&format!("{check}: {} …", leg.name));
-        let (command, _) = command_of(&launch);
-        // Before the first run's end there is no folder yet; its launch is noted with its end.
-        if self.kept.is_some() {
-            self.append(&launch_entry(check, &name, &command, &launch.env))?;
+        let (folder, journal) = self.kept.as_mut().context("the folder is open")?;
+        let cell = Cell { model, len: leg.prompt_tokens, variant };
+        let mut entries =
+            Entries { folder, journal, scrub: &self.scrub, check, leg, name: &name, needs_s };
+        let end = self.session.run(cell, &spec, None, &mut entries)?;
+        let leg_end = leg_end_of(&end, needs_s);
+        if let Some(card) = leg_end.numbers().and_then(LegNumbers::card) {
+            self.name_card(card.to_owned())?;
         }
-        let outcome = run_cell(&launch, self.setup.interrupt)?;
-        if self.kept.is_none() {
-            let card = outcome
-                .numbers
-                .as_ref()
-                .ok()
-                .and_then(|numbers| numbers.report.as_ref()?.device.name.clone())
-                .or(self.card.clone())
-                .unwrap_or_else(|| "unknown".to_owned());
-            self.create_folder(&card)?;
-            self.append(&launch_entry(check, &name, &command, &launch.env))?;
-        }
-        Ok((outcome, name))
+        let outcome = match end {
+            End::Ran(outcome) => Some(outcome),
+            _ => None,
+        };
+        Ok((leg_end, outcome))
     }
 
-    fn create_folder(&mut self, card: &str) -> anyhow::Result<()> {
-        let slug = if is_standin(card) { "stand-in".to_owned() } else { render_slug(card) };
+    /// Makes the folder, named after the card as far as the driver tells.
+    fn open_folder(&mut self) -> anyhow::Result<()> {
+        if self.kept.is_some() {
+            return Ok(());
+        }
+        let slug = card_slug(self.card.as_deref());
         let folder = output::create_folder(self.setup.root, self.out, &clock::today(), &slug)?;
         files::create_folder(&folder.join(output::REPORTS))?;
         let journal = JournalFile::create_new(&folder.join(output::JOURNAL))?;
         self.kept = Some((folder, journal.with_scrub(self.scrub.clone())));
+        self.session.set_source(format!("{}/{}", self.shown_folder(), output::JOURNAL));
         let start = self.start_entry.clone();
         self.append(&start)
     }
 
-    /// Keeps a run: its report in a file of its own, then the line that says so.
-    fn keep_run(
-        &mut self,
-        check: &str,
-        leg: &Leg,
-        name: &str,
-        outcome: &CellOutcome,
-        end: &LegEnd,
-    ) -> anyhow::Result<()> {
-        let report = outcome.numbers.as_ref().ok().and_then(|found| found.report_json.as_ref());
-        let mut shown = None;
-        if let (Some(report), Some((folder, _))) = (report, &self.kept) {
-            let path = format!("{}/{name}.json", output::REPORTS);
-            let text = self.scrub.text(&serde_json::to_string(report)?);
-            files::replace_text(&folder.join(&path), &format!("{text}\n"))?;
-            shown = Some(path);
-        }
-        let (status, why) = match end {
-            LegEnd::Measured(_) => ("measured", None),
-            LegEnd::Failed(why) => ("failed", Some(why)),
-            LegEnd::Skipped(why) => ("ended_early", Some(why)),
+    /// Takes the card's name from the program; a folder that does not have it yet gets it.
+    fn name_card(&mut self, card: String) -> anyhow::Result<()> {
+        let slug = card_slug(Some(&card));
+        let is_named = slug == card_slug(self.card.as_deref());
+        self.card = Some(card);
+        let (false, None, Some((folder, _))) = (is_named, self.out, &mut self.kept) else {
+            return Ok(());
         };
-        self.append(&json!({
-            "event": "leg_end",
-            "time": clock::now_utc(),
-            "check": check,
-            "leg": leg.name,
-            "run": name,
-            "status": status,
-            "why": why,
-            "classification": outcome.classification,
-            "evidence": outcome.evidence(),
-            "process": outcome.process_note(),
-            "report": shown,
-        }))
+        *folder = output::rename_folder(self.setup.root, folder, &clock::today(), &slug)?;
+        self.session.set_source(format!("{}/{}", self.shown_folder(), output::JOURNAL));
+        Ok(())
     }
 
     fn note_skipped(&mut self, check: &str, leg: &Leg, why: &str) -> anyhow::Result<()> {
@@ -322,27 +309,81 @@ impl<'a> Launcher<'a> {
     }
 }
 
+/// The card in the folder's name.
+fn card_slug(card: Option<&str>) -> String {
+    match card {
+        Some(card) if is_standin(card) => "stand-in".to_owned(),
+        Some(card) => render_slug(card),
+        None => "unknown-card".to_owned(),
+    }
+}
+
+/// One run's lines in the journal, and its report in a file of its own.
+struct Entries<'a> {
+    folder: &'a Path,
+    journal: &'a mut JournalFile,
+    scrub: &'a Scrub,
+    check: &'a str,
+    leg: &'a Leg,
+    name: &'a str,
+    needs_s: f64,
+}
+
+impl Ledger for Entries<'_> {
+    fn note_launch(&mut self, note: LaunchNote) -> anyhow::Result<()> {
+        self.journal.append(&json!({
+            "event": "leg_launch",
+            "time": note.time,
+            "boot": note.boot,
+            "check": self.check,
+            "run": self.name,
+            "command": note.command,
+            "environment": note.environment,
+        }))
+    }
+
+    fn note_end(&mut self, end: &End) -> anyhow::Result<()> {
+        let outcome = match end {
+            // It would not start for any leg, and says nothing of this one.
+            End::NotStarted(reason) => anyhow::bail!("{reason}"),
+            End::Ran(outcome) => Some(outcome),
+            End::Refused { .. } | End::Faked(_) | End::Interrupted => None,
+        };
+        let numbers = outcome.and_then(|outcome| outcome.numbers.as_ref().ok());
+        let mut shown = None;
+        if let Some(report) = numbers.and_then(|found| found.report_json.as_ref()) {
+            let path = format!("{}/{}.json", output::REPORTS, self.name);
+            let text = self.scrub.text(&serde_json::to_string(report)?);
+            files::replace_text(&self.folder.join(&path), &format!("{text}\n"))?;
+            shown = Some(path);
+        }
+        let leg_end = leg_end_of(end, self.needs_s);
+        let (status, why) = match &leg_end {
+            LegEnd::Measured(_) => ("measured", None),
+            LegEnd::Failed(why) => ("failed", Some(why)),
+            LegEnd::Skipped(why) if outcome.is_none() => ("refused", Some(why)),
+            LegEnd::Skipped(why) => ("ended_early", Some(why)),
+        };
+        self.journal.append(&json!({
+            "event": "leg_end",
+            "time": clock::now_utc(),
+            "check": self.check,
+            "leg": self.leg.name,
+            "run": self.name,
+            "status": status,
+            "why": why,
+            "classification": end.classification(),
+            "evidence": outcome.map(|outcome| outcome.evidence()),
+            "process": outcome.map(|outcome| outcome.process_note()),
+            "report": shown,
+        }))
+    }
+}
+
 fn leg_args(device: &str, leg: &Leg) -> Vec<String> {
     let mut args = vec!["--device".to_owned(), device.to_owned()];
     if let Some(mib) = leg.leave_free_mib {
         args.extend(["--leave-free-mb".to_owned(), mib.to_string()]);
     }
     args
-}
-
-fn launch_entry(
-    check: &str,
-    name: &str,
-    command: &[String],
-    changes: &[(String, Option<String>)],
-) -> serde_json::Value {
-    let environment: std::collections::BTreeMap<_, _> = changes.iter().cloned().collect();
-    json!({
-        "event": "leg_launch",
-        "time": clock::now_utc(),
-        "check": check,
-        "run": name,
-        "command": command,
-        "environment": environment,
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::gpu::check::GpuResult;
@@ -37,14 +37,40 @@ pub(super) fn create_folder(
     }
     let parent = root.join(FOLDER);
     files::create_folder(&parent)?;
-    for number in 1_u32.. {
-        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
-        let folder = parent.join(format!("{date}-gpu-check-{card_slug}{suffix}"));
+    for folder in numbered(&parent, date, card_slug) {
         if files::create_folder_new(&folder)? {
             return Ok(folder);
         }
     }
     unreachable!("some number is free")
+}
+
+/// Gives a folder that was made before the card was known its name.
+pub(super) fn rename_folder(
+    root: &Path,
+    folder: &Path,
+    date: &str,
+    card_slug: &str,
+) -> anyhow::Result<PathBuf> {
+    for named in numbered(&root.join(FOLDER), date, card_slug) {
+        // A rename onto an empty folder of one's own takes nobody else's name.
+        if files::create_folder_new(&named)? {
+            std::fs::rename(folder, &named)
+                .with_context(|| format!("cannot rename `{}`", folder.display()))?;
+            return Ok(named);
+        }
+    }
+    unreachable!("some number is free")
+}
+
+/// The names that a folder can have, in the order of trying.
+fn numbered(parent: &Path, date: &str, card_slug: &str) -> impl Iterator<Item = PathBuf> {
+    let base = format!("{date}-gpu-check-{card_slug}");
+    let parent = parent.to_owned();
+    (1_u32..).map(move |number| match number {
+        1 => parent.join(&base),
+        number => parent.join(format!("{base}-{number}")),
+    })
 }
 
 /// The error of a folder that is there already.

@@ -1,6 +1,5 @@
-//! `verify-lock` as it is used: the built program, started, run and ended. `cargo bench -p xtask
-//! --bench verify_lock` measures a generated workspace and, where the shared data is there, two real
-//! ones.
+//! The check as it is used: the built program, started, run and ended. `cargo bench -p lockcheck`
+//! measures this workspace, a generated one and, where the shared data is, two real ones.
 #![allow(clippy::print_stderr)]
 
 use std::fmt;
@@ -28,7 +27,7 @@ impl fmt::Display for Workspace {
 }
 
 #[divan::bench(args = find_workspaces(), sample_count = 50)]
-fn verify_lock(workspace: &Workspace) {
+fn check(workspace: &Workspace) {
     let status = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
         .args(["--manifest-path"])
         .arg(&workspace.manifest)
@@ -62,7 +61,7 @@ fn find_workspaces() -> Vec<Workspace> {
 
 /// Writes a workspace in which every member has 40 dependencies and every package three.
 fn write_generated() -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("arc-verify-lock-bench-{MEMBERS}-{PACKAGES}"));
+    let dir = std::env::temp_dir().join(format!("lockcheck-bench-{MEMBERS}-{PACKAGES}"));
     let package = |at: usize| format!("package-{at:04}");
     let mut lock = String::from("version = 4\n");
     let entry = |name: &str, source: &str, dependencies: &[String]| {

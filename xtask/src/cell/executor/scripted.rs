@@ -1,0 +1,160 @@
+//! The executor that plays endings: no process, no file, no wait. For tests.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Executor;
+use crate::cell::capture::{Capture, CaptureLimits};
+use crate::cell::child::{ChildEnd, ChildSpec};
+use crate::cell::classify::{ExitKind, StopReason};
+use crate::cell::oom_pattern::PatternSearch;
+use crate::cell::quiet::HostSample;
+use crate::oom_record::OomEntry;
+
+/// How a scripted process ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Ending {
+    pub(crate) exit: ExitKind,
+    pub(crate) stopped: Option<StopReason>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// What it writes to the file that its `--report` argument names.
+    pub(crate) report: Option<String>,
+}
+
+impl Ending {
+    /// An exit code, with something on stderr.
+    pub(crate) fn exit(code: i32, stderr: &str) -> Ending {
+        Ending {
+            exit: ExitKind::Code(code),
+            stopped: None,
+            stdout: String::new(),
+            stderr: stderr.to_owned(),
+            report: None,
+        }
+    }
+
+    /// Success, with the lines of a profile on stdout.
+    pub(crate) fn measured(decode_tok_s: f64) -> Ending {
+        let stdout = format!(
+            "Prompt tokens: 512\nGenerated tokens: 33\nPrefill: 100.00 ms (5120.00 tok/s)\n\
+             Decode: {:.2} ms ({decode_tok_s:.2} tok/s)\n",
+            32_000.0 / decode_tok_s
+        );
+        Ending { stdout, ..Ending::exit(0, "") }
+    }
+
+    /// What an allocator says, and exit code 1.
+    pub(crate) fn oom() -> Ending {
+        Ending::exit(1, "CUDA_ERROR_OUT_OF_MEMORY\n")
+    }
+}
+
+/// Decides how a process ends; an error where it cannot be started.
+type Script<'a> = Box<dyn FnMut(&ChildSpec) -> anyhow::Result<Ending> + 'a>;
+
+/// Plays a script.
+pub(crate) struct ScriptedExecutor<'a> {
+    script: Script<'a>,
+    files: BTreeMap<PathBuf, String>,
+    /// Every process that was started, as words.
+    pub(crate) launched: Vec<Vec<String>>,
+    /// Every pause.
+    pub(crate) pauses: Vec<Duration>,
+    /// Everything that was recorded.
+    pub(crate) recorded: Vec<OomEntry>,
+    /// What the system is said to have counted, one for each look; the last stays.
+    pub(crate) samples: Vec<HostSample>,
+    pub(crate) is_interrupted: bool,
+    pub(crate) boot_id: String,
+}
+
+impl<'a> ScriptedExecutor<'a> {
+    pub(crate) fn new(
+        script: impl FnMut(&ChildSpec) -> anyhow::Result<Ending> + 'a,
+    ) -> ScriptedExecutor<'a> {
+        ScriptedExecutor {
+            script: Box::new(script),
+            files: BTreeMap::new(),
+            launched: Vec::new(),
+            pauses: Vec::new(),
+            recorded: Vec::new(),
+            samples: Vec::new(),
+            is_interrupted: false,
+            boot_id: "boot".to_owned(),
+        }
+    }
+}
+
+impl Executor for ScriptedExecutor<'_> {
+    fn run_child(&mut self, spec: &ChildSpec) -> anyhow::Result<ChildEnd> {
+        let args = spec.args.iter().map(|arg| arg.to_string_lossy().into_owned());
+        let words: Vec<String> =
+            std::iter::once(spec.program.to_string_lossy().into_owned()).chain(args).collect();
+        let ending = (self.script)(spec)?;
+        let report = words.iter().skip_while(|word| *word != "--report").nth(1);
+        if let (Some(path), Some(text)) = (report, &ending.report) {
+            self.files.insert(spec.current_dir.join(path), text.clone());
+        }
+        self.launched.push(words);
+        self.is_interrupted |= ending.stopped == Some(StopReason::Interrupt);
+        let capture = |text: &str| {
+            let mut capture = Capture::new(CaptureLimits::default());
+            capture.feed(text.as_bytes());
+            capture
+        };
+        let mut search = PatternSearch::default();
+        search.feed(ending.stderr.as_bytes());
+        Ok(ChildEnd {
+            exit: ending.exit,
+            stopped: ending.stopped,
+            wall: Duration::from_secs(1),
+            cpu: Duration::from_secs(1),
+            rss_peak_bytes: Some(1 << 20),
+            stdout: capture(&ending.stdout),
+            stderr: capture(&ending.stderr),
+            pattern: search.found(),
+            available_low_bytes: None,
+            cgroup_oom_kills: None,
+        })
+    }
+
+    fn read_text(&mut self, path: &Path, limit_bytes: u64) -> Option<String> {
+        self.files.get(path).filter(|text| text.len() as u64 <= limit_bytes).cloned()
+    }
+
+    fn sample_host(&mut self) -> HostSample {
+        match self.samples.len() {
+            0 => HostSample::default(),
+            1 => self.samples[0],
+            _ => self.samples.remove(0),
+        }
+    }
+
+    fn pause(&mut self, duration: Duration) -> Option<Duration> {
+        self.pauses.push(duration);
+        (!self.is_interrupted).then_some(duration)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.is_interrupted
+    }
+
+    fn record_oom(&mut self, entry: &OomEntry) -> anyhow::Result<()> {
+        self.recorded.push(entry.clone());
+        Ok(())
+    }
+
+    fn today(&self) -> String {
+        "2026-01-31".to_owned()
+    }
+
+    fn now(&self) -> String {
+        "2026-01-31T12:00:00.000Z".to_owned()
+    }
+
+    fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+}
