@@ -11,6 +11,7 @@ mod oom_record;
 mod prereg;
 mod scenarios;
 mod sweep;
+mod verify_lock;
 
 /// The binary under test.
 pub(crate) const XTASK: &str = env!("CARGO_BIN_EXE_xtask");

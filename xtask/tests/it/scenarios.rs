@@ -1,23 +1,17 @@
 //! The scenarios that need no engine, each over the real binary. `cargo xtask scenarios` runs them
 //! all, the one with the real engine included.
 
-use std::process::{Command, Output};
+use testkit::{Command, Ran};
 
-fn scenarios(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .arg("scenarios")
-        .args(args)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .unwrap()
+use crate::XTASK;
+
+fn scenarios(args: &[&str]) -> Ran {
+    Command::new(XTASK, env!("CARGO_MANIFEST_DIR")).args(["scenarios"]).args(args).run()
 }
 
 fn prove(name: &str) {
-    let output = scenarios(&[name]);
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stdout}{stderr}");
-    assert!(stdout.starts_with(&format!("ok      {name}")), "{stdout}");
+    let ran = scenarios(&[name]).exits_with(0);
+    assert!(ran.stdout.starts_with(&format!("ok      {name}")), "{ran}");
 }
 
 macro_rules! scenarios {
@@ -51,8 +45,7 @@ scenarios! {
 
 #[test]
 fn every_scenario_is_proved_here_but_the_one_that_builds_the_engine() {
-    let output = scenarios(&["--list"]);
-    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stdout = scenarios(&["--list"]).stdout;
     let names: Vec<&str> =
         stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, [PROVED, &["real-oom"]].concat());
@@ -60,7 +53,6 @@ fn every_scenario_is_proved_here_but_the_one_that_builds_the_engine() {
 
 #[test]
 fn an_unknown_scenario_is_refused() {
-    let output = scenarios(&["oom"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no scenario `oom`"));
+    let ran = scenarios(&["oom"]).exits_with(2);
+    assert!(ran.stderr.contains("no scenario `oom`"), "{ran}");
 }

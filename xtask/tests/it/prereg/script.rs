@@ -2,36 +2,38 @@
 
 use std::fmt::Write as _;
 
+use testkit::{Cell, Script};
+
 /// What a ladder of the seed's shape measures.
 #[derive(Debug, Clone)]
-pub(crate) struct Figures {
+pub(super) struct Figures {
     /// Seconds per step of the base.
-    pub(crate) a: f64,
+    pub(super) a: f64,
     /// With P1 alone.
-    pub(crate) b: f64,
+    pub(super) b: f64,
     /// With all four items.
-    pub(crate) c: f64,
+    pub(super) c: f64,
     /// With all but P1.
-    pub(crate) c_without_p1: f64,
+    pub(super) c_without_p1: f64,
     /// How far P1 moves the loss of one step.
-    pub(crate) p1_loss_difference: f64,
+    pub(super) p1_loss_difference: f64,
     /// How much more memory the bundle takes, as a fraction.
-    pub(crate) bundle_memory_growth: f64,
+    pub(super) bundle_memory_growth: f64,
     /// Whether the project's own checks pass.
-    pub(crate) checks_green: bool,
+    pub(super) checks_green: bool,
     /// Whether every item fails one of its oracles.
-    pub(crate) every_oracle_fails: bool,
+    pub(super) every_oracle_fails: bool,
     /// What goes wrong.
-    pub(crate) fault: Fault,
+    pub(super) fault: Fault,
     /// What a launch costs.
-    pub(crate) machine_s: f64,
+    pub(super) machine_s: f64,
     /// How long a launch really takes.
-    pub(crate) pause_ms: u64,
+    pub(super) pause_ms: u32,
 }
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(super) enum Fault {
     None,
     /// The rung with all four items crashes.
     BundleCrashes,
@@ -64,50 +66,42 @@ impl Default for Figures {
 const ITEMS: [&str; 4] = ["P1", "P2", "P3", "P4"];
 
 /// The script that plays these figures.
-pub(crate) fn render_script(figures: &Figures) -> String {
-    let mut script = String::from("launch_log = \"launches.log\"\n");
+pub(super) fn render_script(figures: &Figures) -> Script {
     let sets: [&[&str]; 7] = [&[], &["P1"], &["P2"], &["P3"], &["P4"], &["P2", "P3", "P4"], &ITEMS];
-    for items in sets {
-        for len in [1, 50, 1100] {
-            cell(&mut script, figures, items, len);
-        }
-    }
-    script
+    let launches = sets.iter().flat_map(|items| [1, 50, 1100].map(|len| (*items, len)));
+    launches.fold(Script::new(), |script, (items, len)| script.cell(cell(figures, items, len)))
 }
 
-fn cell(script: &mut String, figures: &Figures, items: &[&str], len: u64) {
+fn cell(figures: &Figures, items: &[&str], len: u32) -> Cell {
     let has = |item: &str| items.contains(&item);
-    let env: Vec<String> = ITEMS
-        .iter()
-        .map(|item| format!("{item} = \"{}\"", if has(item) { "1" } else { "" }))
-        .collect();
-    let (exit, stderr) = match figures.fault {
+    let fault = match figures.fault {
         Fault::BundleCrashes if len == 1100 && items.len() == 4 => {
-            (1, "CUDA error: an illegal memory access was encountered\\n")
+            Some("CUDA error: an illegal memory access was encountered\n")
         }
         Fault::OneItemCrashes if len == 1100 && items == ["P1"] => {
-            (1, "RuntimeError: CUDA out of memory\\n")
+            Some("RuntimeError: CUDA out of memory\n")
         }
-        _ => (0, ""),
+        _ => None,
     };
-    let bytes = |file: &str, item: &str| {
-        let differs = figures.every_oracle_fails && has(item);
-        format!("\"{file}\" = \"{}\"", if differs { "other bytes" } else { "bytes" })
+    let bytes = |item: &str| match figures.every_oracle_fails && has(item) {
+        true => "other bytes",
+        false => "bytes",
     };
-    write!(
-        script,
-        "\n[[cell]]\nlen = {len}\nenv = {{ {} }}\nprofile_lines = false\nexit = {exit}\nstderr = \
-         \"{stderr}\"\nsleep_ms = {}\nfiles = {{ {}, {} }}\nlog = '''\n{}'''\n",
-        env.join(", "),
-        figures.pause_ms,
-        bytes("decode.npz", "P1"),
-        bytes("grads.bin", "P4"),
-        if exit == 0 { log(figures, items, len) } else { String::new() },
-    )
-    .unwrap();
+    let files = [("decode.npz", bytes("P1")), ("grads.bin", bytes("P4"))];
+    let cell = ITEMS
+        .iter()
+        .fold(Cell::new(), |cell, item| cell.env(item, if has(item) { "1" } else { "" }))
+        .len(len)
+        .set("profile_lines", false)
+        .set("sleep_ms", figures.pause_ms)
+        .set("files", toml::Table::from_iter(files.map(|(k, v)| (k.to_owned(), v.into()))));
+    match fault {
+        Some(words) => cell.exit(1).stderr(words),
+        None => cell.set("log", log(figures, items, len)),
+    }
 }
 
-fn log(figures: &Figures, items: &[&str], len: u64) -> String {
+fn log(figures: &Figures, items: &[&str], len: u32) -> String {
     let has = |item: &str| items.contains(&item);
     let pace = match (items.len(), has("P1")) {
         (0, _) => figures.a,
