@@ -341,9 +341,14 @@ fn rules_in_another_order_are_refused() {
 #[test]
 fn a_swapped_model_runner_or_program_is_refused() {
     for (file, from, to, says) in [
-        ("model.toml", "layers = 1", "layers = 2", "model `model.toml` is not the one"),
+        ("model.toml", "layers = 1", "layers = 2", "model `model.toml` changed after"),
         ("bench-configs/runners/scripted.toml", "\"--model\"", "\"--model\" ", "runner `scripted`"),
-        ("script.toml", "2.495", "2.395", "the code that rungs run is not what was frozen"),
+        (
+            "script.toml",
+            "2.495",
+            "2.395",
+            "the code that the rungs run differs from what was frozen",
+        ),
     ] {
         let workspace = Workspace::frozen(&Figures::default());
         workspace.edit(file, from, to);
@@ -371,7 +376,9 @@ fn what_is_not_committed_is_refused_and_a_commit_on_top_is_a_note() {
     let output = workspace.prereg(&["run", "seed"]);
     assert_eq!(code(&output), 1);
     let told = stderr(&output);
-    assert!(told.contains("note: commit ") && told.contains("the code of the rungs is the same"));
+    assert!(
+        told.contains("note: commit ") && told.contains("the code that the rungs run is the same")
+    );
 }
 
 #[test]
@@ -391,7 +398,7 @@ fn another_machine_is_a_note_at_the_start_and_a_refusal_in_the_middle() {
     assert_eq!(code(&output), 1, "{}", stderr(&output));
     assert!(stderr(&output).contains("the ladder was frozen on NVIDIA_GB10_122GB"));
     let report = workspace.report();
-    assert!(report.contains("- frozen on NVIDIA_GB10_122GB, run on "), "{report}");
+    assert!(report.contains("- frozen on NVIDIA_GB10_122GB and run on "), "{report}");
 
     // A run that began elsewhere is not gone on with here.
     let samples = workspace.run_folder().join("samples.jsonl");
@@ -402,7 +409,7 @@ fn another_machine_is_a_note_at_the_start_and_a_refusal_in_the_middle() {
     let output = workspace.prereg(&["run", "seed", "--resume"]);
     assert_eq!(code(&output), 2);
     assert!(
-        stderr(&output).contains("rungs of two machines do not compare"),
+        stderr(&output).contains("rungs from two machines do not compare"),
         "{}",
         stderr(&output)
     );
@@ -448,7 +455,7 @@ fn an_amendment_is_named_with_whether_data_existed() {
     workspace.commit();
     assert_eq!(code(&workspace.prereg(&["run", "seed"])), 1);
     let report = workspace.report();
-    assert!(report.contains("made before there was any data: a word in the question"), "{report}");
+    assert!(report.contains("frozen before any data existed: a word in the question"), "{report}");
 
     let document = "bench-configs/prereg/seed.toml";
     workspace.edit(document, "primary < 5 % or", "primary < 4 % or");
@@ -460,13 +467,13 @@ fn an_amendment_is_named_with_whether_data_existed() {
     workspace.edit(document, "primary >= 5 % and not", "primary >= 4 % and not");
     let output = workspace.prereg(&["amend", "seed", "--why", "the bar was too high"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert!(stderr(&output).contains("11 launch(es) in 1 run(s) existed"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("11 launches in 1 run existed"), "{}", stderr(&output));
     workspace.commit();
     assert_eq!(code(&workspace.prereg(&["run", "seed"])), 1);
     let second = folders(&workspace.path("benchmarks/prereg/seed")).pop().unwrap();
     let report = std::fs::read_to_string(second.join("report.md")).unwrap();
     assert!(
-        report.contains("made **after 11 launch(es) in 1 run(s)**: the bar was too high"),
+        report.contains("frozen **after 11 launches in 1 run**: the bar was too high"),
         "{report}"
     );
 }
@@ -477,7 +484,7 @@ fn a_version_is_run_once_unless_the_report_may_say_why_again() {
     assert_eq!(code(&workspace.prereg(&["run", "seed"])), 1);
     let output = workspace.prereg(&["run", "seed"]);
     assert_eq!(code(&output), 2);
-    assert!(stderr(&output).contains("this version was run: "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("this version has been run: "), "{}", stderr(&output));
     let output = workspace.prereg(&["run", "seed", "--resume"]);
     assert_eq!(code(&output), 2);
     assert!(stderr(&output).contains("is complete"), "{}", stderr(&output));
@@ -514,7 +521,7 @@ fn at_the_ceiling_it_stops_and_goes_on_only_with_a_reason() {
     assert_eq!(result["cost"]["over_ceiling"], serde_json::json!(["agreed in review"]));
     let report = workspace.report();
     assert!(report.contains("330.0 of 180 min of machine time"), "{report}");
-    assert!(report.contains("It went on past the ceiling: agreed in review"), "{report}");
+    assert!(report.contains("Continued past the ceiling: agreed in review"), "{report}");
 }
 
 #[test]
@@ -763,11 +770,7 @@ fn a_revision_is_built_in_a_tree_of_its_own_and_the_users_stays_as_it_is() {
     workspace.git(&["checkout", "--quiet", "-"]);
     let output = workspace.prereg(&["run", "seed", "--again", "x"]);
     assert_eq!(code(&output), 2);
-    assert!(
-        stderr(&output).contains("revision `fast` is not what was frozen"),
-        "{}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).contains("revision `fast` has moved since"), "{}", stderr(&output));
 }
 
 #[test]
@@ -783,7 +786,10 @@ fn changed_code_of_a_base_rung_is_refused_committed_or_not() {
     let output = workspace.prereg(&["run", "seed"]);
     assert_eq!(code(&output), 2);
     let told = stderr(&output);
-    assert!(told.contains("the code that rungs run is not what was frozen at commit"), "{told}");
+    assert!(
+        told.contains("the code that the rungs run differs from what was frozen at commit"),
+        "{told}"
+    );
 }
 
 #[test]

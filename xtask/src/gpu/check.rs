@@ -6,15 +6,17 @@
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use plan::{CheckKind, Leg, Plan, Setting, plan_checks};
-pub(crate) use seen::{LegEnd, LegNumbers};
+pub(crate) use run::run;
+
+use plan::{CheckKind, Leg, Plan, Setting, plan_checks};
+use seen::{LegEnd, LegNumbers};
 
 pub(crate) mod args;
-pub(crate) mod budget;
-pub(crate) mod judge;
-pub(crate) mod plan;
-pub(crate) mod render;
-pub(crate) mod run;
+mod budget;
+mod judge;
+mod plan;
+mod render;
+mod run;
 mod seen;
 
 /// The `schema` number of the journal and of `result.json`.

@@ -11,7 +11,9 @@ use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
 pub(crate) mod args;
-pub(crate) mod run;
+mod run;
+
+pub(crate) use run::run;
 
 /// A script: the first cell that matches a launch says what happens; where none does, the launch
 /// is a plain success.

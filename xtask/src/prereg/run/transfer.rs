@@ -20,7 +20,7 @@ use crate::prereg::samples::file as samples_file;
 use crate::prereg::transfer::{plan_transfer, render_transfer, summarize_transfer};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
-use crate::sys::{clock, terminal};
+use crate::sys::{clock, files, terminal};
 
 pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, &args.name)?;
@@ -28,9 +28,9 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     let version = checked.version()?.clone();
     let (decided, document) = decided_run(&ladder, args.run.as_deref(), &checked.frozen)?;
     let standing = judge(&document, &decided.samples.records);
-    let plan = plan_transfer(&document, &standing)
-        .map_err(anyhow::Error::msg)
-        .hint("the document's [transfer] says what is measured there, and what is expected")?;
+    let plan = plan_transfer(&document, &standing).map_err(anyhow::Error::msg).hint(
+        "[transfer] in the document says which reads are measured elsewhere, and what is expected",
+    )?;
 
     let _lock = LaunchLock::acquire(root, "prereg transfer")?;
     let interrupt = Interrupt::install()?;
@@ -60,13 +60,15 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     match ended {
         HowEnded::Interrupted => {
             terminal::log(&format!(
-                "prereg: interrupted\nhint: cargo xtask prereg transfer {} goes on with it",
+                "prereg: interrupted; everything finished is on disk\nhint: cargo xtask prereg transfer {} continues it",
                 ladder.name
             ));
             return Ok(Outcome::Interrupted);
         }
         HowEnded::AtCeiling => {
-            terminal::log("prereg: what is left of the transfer does not fit the ladder's ceiling");
+            terminal::log(
+                "prereg: the rest of the transfer does not fit under the ladder's ceiling",
+            );
             return Ok(Outcome::Violation);
         }
         HowEnded::Complete => {}
@@ -74,10 +76,10 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     let there = decided.run.as_ref().context("the run that decided has no first line")?;
     let result = summarize_transfer(&document, &plan, (there, &standing), &bench.records)
         .map_err(anyhow::Error::msg)?;
-    let markdown = render_transfer(&ladder.name, &document, &result);
-    samples_file::write_derived(&folder.join("report.md"), &markdown)?;
+    let markdown = render_transfer(&ladder.name, &document, &result)?;
+    files::replace_text(&folder.join("report.md"), &markdown)?;
     let json = serde_json::to_string_pretty(&result)? + "\n";
-    samples_file::write_derived(&folder.join("result.json"), &json)?;
+    files::replace_text(&folder.join("result.json"), &json)?;
     terminal::data(&markdown);
     Ok(if result.held == Some(true) { Outcome::Done } else { Outcome::Violation })
 }
@@ -89,11 +91,12 @@ fn decided_run(
 ) -> anyhow::Result<(StoredRun, Document)> {
     let stored = choose_run(ladder, name)?;
     let run = stored.run.as_ref().with_context(|| format!("run {} is empty", stored.name))?;
-    let version = version_of(frozen, run)
-        .with_context(|| format!("run {} is of a version that is not in the chain", stored.name))?;
+    let version = version_of(frozen, run).with_context(|| {
+        format!("run {} belongs to a version that is not in the frozen file", stored.name)
+    })?;
     ensure!(
         version.version == frozen.last()?.version,
-        "run {} is of version {}, and version {} is in force",
+        "run {} belongs to version {}, and version {} is in force",
         stored.name,
         version.version,
         frozen.last()?.version
@@ -101,7 +104,7 @@ fn decided_run(
     let document = ladder.document_of(version)?;
     let standing = judge(&document, &stored.samples.records);
     if !matches!(standing.phase, Phase::Decided { .. }) {
-        return Err(anyhow::anyhow!("run {} decided nothing that could transfer", stored.name))
+        return Err(anyhow::anyhow!("run {} has decided nothing to transfer", stored.name))
             .hint(format!("cargo xtask prereg run {} --resume", ladder.name));
     }
     Ok((stored, document))
@@ -116,7 +119,7 @@ fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<std::pa
         .collect();
     if let Some(last) = names.last() {
         let path = decided.folder.join(last);
-        let text = crate::sys::files::read_text_if_present(&path.join("samples.jsonl"))?;
+        let text = files::read_text_if_present(&path.join("samples.jsonl"))?;
         let samples = crate::prereg::sample::parse_samples(&text.unwrap_or_default())
             .map_err(anyhow::Error::msg)?;
         if matches!(judge(plan, &samples.records).phase, Phase::Ladder { .. }) {

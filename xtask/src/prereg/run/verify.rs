@@ -47,7 +47,7 @@ pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
     let name = &ladder.name;
     let frozen = ladder.require_frozen()?;
     let version = frozen.last()?.clone();
-    let amend = format!("put it back, or: cargo xtask prereg amend {name} --why \"…\"");
+    let amend = format!("restore it, or run: cargo xtask prereg amend {name} --why \"…\"");
     let text = files::read_text(&ladder.root.join(ladder.document_path()))?;
     if let Some(diff) = diff_document(&version.document, &text, name) {
         return Err(anyhow::anyhow!(
@@ -68,14 +68,14 @@ pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
     let mut notes = Vec::new();
     if pins.commit != version.pins.commit {
         notes.push(format!(
-            "commit {} is checked out, {} was frozen; the code of the rungs is the same",
+            "commit {} is checked out and {} was frozen; the code that the rungs run is the same",
             short(&pins.commit),
             short(&version.pins.commit)
         ));
     }
     if pins.machine != version.pins.machine {
         notes.push(format!(
-            "this is {}, and the ladder was frozen on {}: the report will say so",
+            "this is {}, but the ladder was frozen on {}; the report will say so",
             pins.machine, version.pins.machine
         ));
     }
@@ -96,7 +96,7 @@ fn check_pins(frozen: &Pins, now: &Pins, document: &Document, amend: &str) -> an
     }
     if frozen.model_sha256 != now.model_sha256 {
         return changed(format!(
-            "model `{}` is not the one that was frozen: its SHA-256 is {}…, not {}…",
+            "model `{}` changed after the ladder was frozen: its SHA-256 is {}…, not {}…",
             document.protocol.model,
             short(&now.model_sha256),
             short(&frozen.model_sha256)
@@ -104,13 +104,13 @@ fn check_pins(frozen: &Pins, now: &Pins, document: &Document, amend: &str) -> an
     }
     if frozen.code_sha256 != now.code_sha256 {
         return changed(format!(
-            "the code that rungs run is not what was frozen at commit {}",
+            "the code that the rungs run differs from what was frozen at commit {}",
             short(&frozen.commit)
         ));
     }
     for (revision, commits) in &frozen.revisions {
         if now.revisions.get(revision) != Some(commits) {
-            return changed(format!("revision `{revision}` is not what was frozen"));
+            return changed(format!("revision `{revision}` has moved since the ladder was frozen"));
         }
     }
     Ok(())
@@ -139,7 +139,7 @@ fn check_committed(
         return Ok(());
     }
     Err(anyhow::anyhow!("not committed: {}", changes.join(", ")))
-        .hint("commit them: a run refers to a commit that others can look at")
+        .hint("commit them: a run names a commit that others can check out")
 }
 
 /// Whether a path belongs to what a program of this workspace is built from.
@@ -219,8 +219,8 @@ fn no_vars() -> CellVars {
 
 fn resolve_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {
     let mut models = model_store::resolve_models(root, &[word.to_owned()])?;
-    let model = models.pop().with_context(|| format!("model `{word}` stands for nothing"))?;
-    ensure!(models.is_empty(), "`{word}` stands for several models, and a ladder has one");
+    let model = models.pop().with_context(|| format!("`{word}` matches no model"))?;
+    ensure!(models.is_empty(), "`{word}` matches several models, and a ladder has one");
     if model.kind == ModelKind::Missing {
         let why = model.note.clone().unwrap_or_default();
         return Err(anyhow::anyhow!("model `{word}` is missing: {why}"))
