@@ -9,7 +9,7 @@ use crate::prereg::args::{Args, Command};
 use crate::prereg::template::render_template;
 use crate::sys::{files, terminal};
 
-use ladder::{DOCUMENTS, Ladder, RUNNERS, StoredRun, version_of};
+use ladder::{DOCUMENTS, Ladder, RUNNERS, StoredRun, free_name, version_of};
 
 mod bench;
 mod freeze;

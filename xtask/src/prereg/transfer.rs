@@ -67,7 +67,7 @@ pub(crate) fn plan_transfer(document: &Document, standing: &Standing) -> Result<
     plan.rules.clear();
     plan.expectations.clear();
     plan.protocol.repeats = transfer.repeats;
-    plan.protocol.null_rung = NullRung::Refused("a transfer measures its reads alone".to_owned());
+    plan.protocol.null_rung = NullRung::Refused("a transfer measures only its reads".to_owned());
     Ok(plan)
 }
 

@@ -175,6 +175,18 @@ pub(super) fn version_of<'a>(frozen: &'a Frozen, run: &RunRecord) -> Option<&'a 
     frozen.versions.iter().find(|version| version.entry_sha256 == run.entry_sha256)
 }
 
+/// `START`, or `START-2` and so on where that is taken.
+pub(super) fn free_name(start: &str, taken: &[String]) -> String {
+    let mut name = start.to_owned();
+    for number in 2.. {
+        if !taken.contains(&name) {
+            break;
+        }
+        name = format!("{start}-{number}");
+    }
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +196,13 @@ mod tests {
         let mut names = ["2026-08-08-10", "2026-08-09", "2026-08-08", "2026-08-08-2"];
         names.sort_by_key(|name| run_order(name));
         assert_eq!(names, ["2026-08-08", "2026-08-08-2", "2026-08-08-10", "2026-08-09"]);
+    }
+
+    #[test]
+    fn a_second_run_of_a_day_has_a_number() {
+        let taken = ["2026-08-08", "2026-08-08-2"].map(str::to_owned);
+        assert_eq!(free_name("2026-08-08", &taken[..0]), "2026-08-08");
+        assert_eq!(free_name("2026-08-08", &taken), "2026-08-08-3");
     }
 
     #[test]

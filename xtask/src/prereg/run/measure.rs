@@ -12,7 +12,7 @@ use super::bench::{Bench, HowEnded};
 use super::launch::Launcher;
 use super::report::{is_written, make_report, render_end, write_report};
 use super::verify::{Checked, check_frozen};
-use super::{Ladder, StoredRun};
+use super::{Ladder, StoredRun, free_name};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::prereg::args::RunArgs;
@@ -123,11 +123,8 @@ fn choose_folder(
     if args.again.is_none() {
         refuse_second_run(ladder, checked, &runs)?;
     }
-    let date = clock::today();
-    let name = (1..)
-        .map(|number| if number == 1 { date.clone() } else { format!("{date}-{number}") })
-        .find(|name| !runs.iter().any(|run| run.name == *name))
-        .unwrap_or(date);
+    let names: Vec<String> = runs.into_iter().map(|run| run.name).collect();
+    let name = free_name(&clock::today(), &names);
     Ok(ladder.runs_path().join(name))
 }
 

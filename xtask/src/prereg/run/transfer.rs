@@ -9,13 +9,13 @@ use super::bench::{Bench, HowEnded};
 use super::launch::Launcher;
 use super::report::choose_run;
 use super::verify::check_frozen;
-use super::{Ladder, StoredRun, version_of};
+use super::{Ladder, StoredRun, free_name, version_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::prereg::args::TransferArgs;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, judge};
-use crate::prereg::sample::{Record, RunRecord};
+use crate::prereg::sample::Record;
 use crate::prereg::samples::file as samples_file;
 use crate::prereg::transfer::{plan_transfer, render_transfer, summarize_transfer};
 use crate::sys::interrupt::Interrupt;
@@ -37,14 +37,7 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     let folder = choose_folder(&decided, &plan)?;
     let mut bench = Bench::open(root, &folder, args)?;
     if bench.records.is_empty() {
-        bench.append(Record::Run(RunRecord {
-            name: ladder.name.clone(),
-            version: version.version,
-            entry_sha256: version.entry_sha256.clone(),
-            date: clock::today(),
-            machine: checked.machine.clone(),
-            commit: checked.head.clone(),
-        }))?;
+        bench.append(Record::Run(checked.run_record(&ladder.name)?))?;
     }
     bench.settle_lost_launch(&plan)?;
     let mut launcher = Launcher::new(
@@ -112,7 +105,6 @@ fn decided_run(
 
 /// A new folder, or the last one that is not complete.
 fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<std::path::PathBuf> {
-    let date = clock::today();
     let names: Vec<String> = samples_file::list_folders(&decided.folder)
         .into_iter()
         .filter(|name| name.starts_with("transfer-"))
@@ -126,12 +118,6 @@ fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<std::pa
             return Ok(path);
         }
     }
-    let name = (1..)
-        .map(|number| match number {
-            1 => format!("transfer-{date}"),
-            number => format!("transfer-{date}-{number}"),
-        })
-        .find(|name| !names.contains(name))
-        .unwrap_or_default();
+    let name = free_name(&format!("transfer-{}", clock::today()), &names);
     Ok(decided.folder.join(name))
 }

@@ -13,9 +13,10 @@ use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file as model_store;
 use crate::prereg::chain::{Frozen, Pins, Version, diff_document, sha256};
 use crate::prereg::document::Document;
+use crate::prereg::sample::RunRecord;
 use crate::prereg::samples::file as samples_file;
 use crate::sys::git::trees::{list_changes, list_commits, list_tree, read_head};
-use crate::sys::{files, host};
+use crate::sys::{clock, files, host};
 
 /// What the tree holds that is no part of a measured program.
 const NOT_CODE: [&str; 7] =
@@ -37,6 +38,19 @@ pub(super) struct Checked {
 }
 
 impl Checked {
+    /// The first line of a run's samples.
+    pub(super) fn run_record(&self, name: &str) -> anyhow::Result<RunRecord> {
+        let version = self.version()?;
+        Ok(RunRecord {
+            name: name.to_owned(),
+            version: version.version,
+            entry_sha256: version.entry_sha256.clone(),
+            date: clock::today(),
+            machine: self.machine.clone(),
+            commit: self.head.clone(),
+        })
+    }
+
     pub(super) fn version(&self) -> anyhow::Result<&Version> {
         self.frozen.last()
     }
