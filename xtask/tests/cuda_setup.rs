@@ -149,14 +149,14 @@ fn wheels_are_installed_once_and_the_binary_is_laid_out() {
     --- stderr
     cuda-setup: installing nvidia-cuda-nvcc 13.0.88, nvidia-cuda-crt 13.0.88, nvidia-nvvm 13.0.88, nvidia-cuda-runtime 13.0.96, nvidia-cuda-cccl 13.0.85, nvidia-cuda-nvrtc 13.0.88, nvidia-curand 10.4.0.35, nvidia-cublas 13.1.0.3 …
     cuda-setup: CUDA 13.0, installed from wheels: [ROOT]/target/cuda/wheels-13.0/lib/python3.9/site-packages/nvidia/cu13/bin/nvcc
-    cuda-setup: building `decode-bench` for compute capability 121; the kernels take about ten minutes on two processors the first time …
+    cuda-setup: building `decode-bench` for compute capability 121; the first time the kernels take about ten minutes on two processors …
     cuda-setup: built in 0 s
-    cuda-setup: at its start it needs libc.so.6
-    cuda-setup: it starts without a library of CUDA in sight
-    cuda-setup: on a device it loads libcuda.so.1 of the machine's driver, and libcublas.so.13, libcublasLt.so.13, libcurand.so.10, libnvrtc.so.13, libnvrtc-builtins.so.13.0
-    cuda-setup: carry `[ROOT]/target/cuda/sm_121` to the GPU machine; there, in a checkout:
+    cuda-setup: to start, it needs libc.so.6
+    cuda-setup: it starts where there is no CUDA library
+    cuda-setup: on a GPU it loads libcuda.so.1 of the machine's driver, and libcublas.so.13, libcublasLt.so.13, libcurand.so.10, libnvrtc.so.13, libnvrtc-builtins.so.13.0
+    cuda-setup: copy `[ROOT]/target/cuda/sm_121` to the GPU machine; there, in a checkout, run:
       cargo xtask gpu-check --binary sm_121/decode-bench
-    or, by hand, with LD_LIBRARY_PATH=[ROOT]/target/cuda/sm_121/lib before the program
+    or start the program by hand with LD_LIBRARY_PATH=[ROOT]/target/cuda/sm_121/lib
     ");
     let calls = workspace.read("calls");
     assert!(
@@ -206,7 +206,7 @@ fn an_installed_toolkit_is_used_and_said_so() {
     [ROOT]/toolkit/bin/nvcc
     --- stderr
     cuda-setup: using the installed toolkit, CUDA 13.0: [ROOT]/toolkit/bin/nvcc
-    cuda-setup: the toolchain is complete; nothing was built
+    cuda-setup: the toolchain is ready; nothing was built
     ");
     assert_eq!(workspace.read("calls"), "", "nothing was built");
     // One that is not complete is no half of a build.
@@ -224,7 +224,7 @@ fn a_toolkit_that_cudarc_does_not_know_is_refused() {
     let home = workspace.path("toolkit");
     let output = workspace.setup(&[], &[("CUDA_HOME", home.to_str().unwrap())]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("CUDA 19.2 is not one that the pinned cudarc knows"));
+    assert!(stderr(&output).contains("the pinned cudarc does not know CUDA 19.2"));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_machine_without_python_or_venv_is_told_what_to_install() {
     --- stdout
     --- stderr
     error: cannot make a CUDA toolchain from wheels
-      caused by: no Python from 3.8 on: tried python3, python
+      caused by: there is no Python 3.8 or newer (tried python3, python)
     hint: install Python (on Debian and Ubuntu: apt install python3 python3-venv), or a CUDA toolkit
     ");
     workspace.write_program(
@@ -257,7 +257,7 @@ fn each_failure_of_pip_is_told_with_its_way_out_and_taken_up_again() {
         ("[Errno 28] No space left on device", "hint: free some space"),
         (
             "THESE PACKAGES DO NOT MATCH THE HASHES",
-            "hint: the index that pip uses has another file",
+            "hint: the index that pip uses has a different file",
         ),
         ("No matching distribution found", "hint: the index that pip uses has no such wheel"),
     ] {
@@ -280,7 +280,7 @@ fn a_binary_that_needs_cuda_to_start_is_a_failure() {
     workspace.needs(&["libc.so.6", "libcudart.so.13"]);
     let output = workspace.setup(&[], &env);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("asks for [\"libcudart.so.13\"] at its start"));
+    assert!(stderr(&output).contains("needs libcudart.so.13 to start"));
     workspace.needs(&["libc.so.6"]);
     workspace.write_program("built", "echo 'cannot open libcuda.so.1' >&2; exit 127");
     let output = workspace.setup(&[], &env);

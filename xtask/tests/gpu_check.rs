@@ -20,15 +20,15 @@ fn a_sound_program_passes_and_everything_is_on_disk() {
     insta::assert_snapshot!(stdout, @r"
     CHECK          VERDICT       SEEN
     start/m        pass          Scripted X1, 8 GiB; allocator `policy` over `cuda`; loaded in 0.0 s
-    decode/m       pass          a step: on 1.0 allocs + 0.0 frees in 0.03 ms, killed 500.0 allocs + 500.0 frees in 0.90 ms; tok/s
-                                 1000.0 on, 500.0 killed (+100.0 %); same tokens in 6 runs
+    decode/m       pass          per step: on 1.0 allocs + 0.0 frees in 0.03 ms, killed 500.0 allocs + 500.0 frees in 0.90 ms; tok/s:
+                                 on 1000.0, killed 500.0 (+100.0 %); same tokens in 6 runs
     memory/m       pass          over 2500 tokens: on flat (+0.000 MiB a token, 64 MiB held at the end), unbounded growing (+1.000
                                  MiB a token, 2563 MiB held at the end), killed flat (+0.000 MiB a token, 64 MiB held at the end);
                                  same tokens
-    cap/m          pass          at most 0.95 MiB idle under a cap of 1; a step 60.0 allocs + 60.0 frees; same tokens
-    oom-rescue/m   pass          with 0 MiB left free, 2 of 2 allocations that failed were rescued; same tokens
+    cap/m          pass          at most 0.95 MiB idle under a cap of 1 MiB; 60.0 allocs + 60.0 frees per step; same tokens
+    oom-rescue/m   pass          with 0 MiB left free, 2 of 2 failed allocations were rescued; same tokens
     sanitizer/m    not possible  compute-sanitizer is not installed
-    graph-capture  not possible  decode-bench does not offer graph capture; docs/CUDA.md says what stops it
+    graph-capture  not possible  decode-bench does not offer graph capture; docs/CUDA.md says why
     ");
 
     let folder = workspace.folder();
@@ -65,7 +65,7 @@ fn tokens_that_differ_fail() {
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
     let (verdict, seen) = verdict_of(&printed, "decode/m");
     assert_eq!(verdict, "fail");
-    assert!(seen.contains("part at token 3"), "{seen}");
+    assert!(seen.contains("differ at token 3"), "{seen}");
     // The other checks were made all the same.
     assert_eq!(verdict_of(&printed, "cap/m").0, "pass");
     assert_eq!(printed, workspace.result());
@@ -77,8 +77,8 @@ fn a_report_without_what_it_must_have_fails() {
     for (replaced, by, because) in [
         (section, "later = { totals = {", "no `allocator` section"),
         ("driver = \"cuda\"", "driver = \"none of yours\"", "`none of yours`, not `cuda`"),
-        (ZEROS, "drains = 0", "must be 0 and is not reported"),
-        ("\"policy\"", "\"killed\"", "where `policy` was asked for"),
+        (ZEROS, "drains = 0", "must be 0 but is not reported"),
+        ("\"policy\"", "\"killed\"", "but `policy` was requested"),
     ] {
         let workspace = Workspace::new(&sound_cell(4, "report_file = \"start\"", replaced, by));
         let output = workspace.check(&["--quick"]);
@@ -100,7 +100,7 @@ fn memory_that_is_not_kept_fails() {
     let cap = "driver = \"cuda\", cap_bytes = 1073741824";
     for ((line, number), replaced, by, because) in [
         (on, "", "", "on: held memory grew from 68 to 2620 MiB"),
-        (unbounded, "driver = \"cuda\"", cap, "where none was asked for"),
+        (unbounded, "driver = \"cuda\"", cap, "but none was requested"),
         (unbounded, "overlay = {", "overlay = { output = { token_ids = [0] },", "unbounded only 1"),
     ] {
         let workspace = Workspace::new(&sound_cell(number, line, replaced, by));
@@ -190,8 +190,8 @@ fn checks_of_which_none_could_be_made_are_no_success() {
     let text = stderr(&output);
     assert!(
         text.ends_with(
-            "error: none of 7 checks could be made: `start/m`: start: the time was up after 2 s of \
-             it\nhint: allow more time with --budget-s, and mend what the table names\n"
+            "error: none of the 7 checks could run: `start/m`: start: it was cut off after 2 s, when \
+             the time was up\nhint: allow more time with --budget-s, or fix what the table names\n"
         ),
         "{text}"
     );

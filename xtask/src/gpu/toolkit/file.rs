@@ -104,7 +104,7 @@ pub(crate) fn read_nvcc_version(nvcc: &Path) -> anyhow::Result<ToolkitVersion> {
         .with_context(|| format!("cannot start `{}`", nvcc.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     parse_nvcc_version(&text)
-        .with_context(|| format!("`{} --version` names no release", nvcc.display()))
+        .with_context(|| format!("`{} --version` does not say which release it is", nvcc.display()))
 }
 
 /// The first of these folders that has a file of that name.

@@ -46,7 +46,7 @@ pub(super) fn create_folder(
 }
 
 pub(super) fn taken(folder: &Path) -> anyhow::Error {
-    anyhow!("`{}` is there already, and nothing in it is overwritten", folder.display())
+    anyhow!("`{}` already exists, and nothing in it is overwritten", folder.display())
 }
 
 pub(super) fn render_json(result: &GpuResult) -> String {
