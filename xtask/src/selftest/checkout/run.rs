@@ -128,7 +128,7 @@ impl Checkout {
     }
 
     pub(crate) fn csv(&self, path: &str) -> anyhow::Result<Table> {
-        parse_csv(&self.read(path)?).with_context(|| format!("`{path}` is no CSV"))
+        parse_csv(&self.read(path)?).with_context(|| format!("`{path}` is not a CSV"))
     }
 
     /// Model, length and class of each row; measured ones have the class `measured`.
@@ -284,7 +284,8 @@ impl Started {
     /// Ends it by SIGKILL, as a power cut would, and waits until it is gone. Returns whether it was
     /// still running.
     pub(crate) fn kill(mut self) -> anyhow::Result<bool> {
-        let was_running = self.child.try_wait().context("cannot ask for a sweep")?.is_none();
+        let was_running =
+            self.child.try_wait().context("cannot ask whether a sweep still runs")?.is_none();
         self.child.kill().context("cannot kill a sweep")?;
         self.child.wait().context("cannot wait for a sweep")?;
         Ok(was_running)
