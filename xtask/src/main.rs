@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 fn run(command: cli::Command) -> anyhow::Result<Outcome> {
     let root = sys::workspace::find_root()?;
     match command {
-        cli::Command::Ab(args) => ab::run::run(&root, &args),
+        cli::Command::Ab(args) => ab::run(&root, &args),
         cli::Command::Ci(args) => ci::run::run(&root, &args),
         cli::Command::CudaCheck(args) => gpu::cuda_check::run(&root, &args),
         cli::Command::CudaSetup(args) => gpu::setup::run(&root, &args),
