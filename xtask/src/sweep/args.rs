@@ -103,6 +103,8 @@ Variables:
   MLXCEL_BENCH_IGNORE_OOM_RECORD=1    as --ignore-oom-record
   MLXCEL_BENCH_FAKE_OOM=\"M:512\"       as --fake-oom
   BENCH_MEM_OVERHEAD_FACTOR=1.2       scales the weight-size check (default 1.0)
+  ARC_DRIVER_DEADLINE_S=30            how long the NVIDIA driver may take to answer (default 5)
+  ARC_NVML_LIBRARY=PATH               the NVML to ask, where it is in no search path
 
 Examples:
   cargo xtask sweep --list

@@ -15,6 +15,7 @@ use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store, r
 use crate::model::reference::{ModelKind, ResolvedModel, is_weight_file};
 use crate::model::store::file as model_store;
 use crate::oom_record::{RECORD_PATH, file as record_file};
+use crate::sys::hardware::HostFacts;
 use crate::sys::watched::Watched;
 use crate::sys::{clock, env, files, git, host, terminal};
 
@@ -39,13 +40,14 @@ pub(super) struct Prepared {
 
 /// Reads and checks everything, builds the engine, and makes the folder of a new comparison.
 pub(super) fn prepare(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
+    let facts = host::read_host_facts()?;
     match &args.resume {
         Some(folder) => prepare_resumed(root, folder, args),
-        None => prepare_new(root, args),
+        None => prepare_new(root, args, &facts),
     }
 }
 
-fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
+fn prepare_new(root: &Path, args: &Args, facts: &HostFacts) -> anyhow::Result<Prepared> {
     let definition = read_definition(root, args.config.as_deref())?;
     let plan = parse_ab(
         definition.as_ref().map(|(path, text)| (path.as_str(), text.as_str())),
@@ -53,7 +55,6 @@ fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
     )?;
     let mut found = find(root, &plan, args.baseline_bin.as_deref())?;
     check_oom_record(root, &found.model, plan.prompt_tokens, args)?;
-    let facts = host::read_host_facts();
     let git = git::read_git_state(root);
     let date = clock::today();
     if let Some((path, _)) = &definition {
@@ -68,7 +69,7 @@ fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<Prepared> {
         date,
         args: env::read_args(),
         identity: found.identity.clone(),
-        host: HostNote::from(&facts),
+        host: HostNote::from(facts),
         hardware: facts.hardware(),
         device_bytes: facts.device_memory_bytes(),
         commit: git.commit,

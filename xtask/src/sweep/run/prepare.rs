@@ -70,7 +70,7 @@ pub(super) fn prepare(
         Some(start) => request.or(start.request.clone()),
         None => request,
     };
-    let host = host::read_host_facts();
+    let host = host::read_host_facts()?;
     let config_path = match &request.config {
         Some(path) => path.clone(),
         None => {
