@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ab::gate::{Gate, parse_gate};
 use crate::ab::metric::Metric;
-use crate::base::definition::{nearest, parse_toml};
+use crate::base::definition::parse_toml;
 use crate::base::diagnostic::HintExt as _;
+use crate::base::nearest::nearest;
 use crate::cell::quiet::QuietRule;
 
 /// Fewer blocks than this show nothing.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::ab::metric::{Kind, Metric};
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 use crate::stats::Interval;
 
 /// One gate.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 use crate::base::outcome::Outcome;
 use crate::base::shell::quote_word;
 use crate::oom_record::args::{Args, Command, ExplainArgs, ListArgs, PruneArgs};

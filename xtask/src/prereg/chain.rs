@@ -6,8 +6,9 @@
 
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use similar::TextDiff;
+
+pub(crate) use crate::base::hash::sha256_hex as sha256;
 
 /// The `schema` number that this version writes.
 const SCHEMA: u32 = 1;
@@ -105,11 +106,6 @@ pub(crate) struct NewVersion {
     pub(crate) pins: Pins,
     /// The document.
     pub(crate) document: String,
-}
-
-/// Lower-case hex SHA-256.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Frozen {

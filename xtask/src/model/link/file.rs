@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 
-use crate::base::definition::nearest;
 use crate::base::diagnostic::HintExt as _;
+use crate::base::nearest::nearest;
 use crate::model::reference::{MODELS_DIR, is_gguf_file, is_glob, is_plain_name, is_weight_file};
 use crate::model::source::{ModelSource, SOURCES_DIR, parse_source};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use formats::geometry::Geometry;
 
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 use crate::model::reference::{
     GEOMETRIES_DIR, MODELS_DIR, ModelKind, ResolvedModel, choose_name, is_gguf_file, is_glob,
     is_plain_name, is_weight_file, render_tracked_path,

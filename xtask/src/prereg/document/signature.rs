@@ -1,6 +1,7 @@
 //! Which names and functions each kind of expression may use.
 
 use super::Document;
+use crate::base::nearest::nearest;
 use crate::prereg::expr::{Kind, Signature};
 
 /// What an expression is for.
@@ -93,13 +94,8 @@ pub(crate) fn check_known(what: &str, name: &str, known: &[String]) -> Result<()
     if known.iter().any(|other| other == name) {
         return Ok(());
     }
-    let nearest = known
-        .iter()
-        .map(|other| (strsim::jaro_winkler(other, name), other))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    Err(match nearest {
-        Some((_, other)) => format!("no {what} `{name}`; the nearest known one is `{other}`"),
+    Err(match nearest(name, known.iter().map(String::as_str)) {
+        Some(other) => format!("no {what} `{name}`; the nearest known one is `{other}`"),
         None if known.is_empty() => format!("no {what} `{name}`; there are none"),
         None => format!("no {what} `{name}`; there are {}", known.join(", ")),
     })
