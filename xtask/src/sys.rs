@@ -9,6 +9,7 @@ pub(crate) mod driver;
 pub(crate) mod env;
 pub(crate) mod files;
 pub(crate) mod git;
+pub(crate) mod glob;
 pub(crate) mod hardware;
 pub(crate) mod host;
 pub(crate) mod interrupt;

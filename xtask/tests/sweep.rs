@@ -180,7 +180,7 @@ fn what_cannot_be_run_is_refused_with_the_way_out() {
     error: fake `a:513` names no cell of the grid
     hint: the form is MODEL:LEN; the models are a, b, the lengths 512, 2048
     ");
-    assert_snapshot!(refused(&["--lengths", "2k"]), @"error: `2k` is no prompt length");
+    assert_snapshot!(refused(&["--lengths", "2k"]), @"error: `2k` is not a prompt length");
     assert_snapshot!(refused(&["--resume", "none.csv"]).replace(&workspace.path().to_string_lossy().into_owned(), "[ROOT]"), @r"
     error: cannot read `[ROOT]/none.csv.journal.jsonl`
       caused by: No such file or directory (os error 2)
@@ -389,4 +389,48 @@ fn the_help_teaches_record_override_and_staleness() {
         assert!(ran.stdout.contains(part), "no `{part}` in\n{}", ran.stdout);
     }
     assert!(!ran.stdout.contains("--fake-cell"));
+}
+
+#[test]
+fn a_pattern_passes_a_name_that_is_not_utf8() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let workspace = Workspace::new();
+    workspace.write("models/good/w.gguf", "w");
+    let strange = workspace.path().join("models").join(std::ffi::OsStr::from_bytes(b"bad\xff"));
+    if std::fs::create_dir(&strange).is_err() {
+        eprintln!("skipped: this file system takes no names that are not UTF-8");
+        return;
+    }
+    std::fs::write(strange.join("w.gguf"), "w").unwrap();
+    let args = ["--config", "bench-configs/sweep/other.toml", "--models", "models/*", "--list"];
+    let ran = workspace.sweep(&args);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(planned(&ran), ["good 512", "good 2048"]);
+    assert_eq!(ran.stderr, "warning: skipping `models/bad\u{fffd}`, whose name is not UTF-8\n");
+}
+
+/// The cells of a plan: model and length.
+fn planned(ran: &Ran) -> Vec<String> {
+    let cell = |line: &str| {
+        let (cell, _) = line.split_once("  run").unwrap();
+        let (model, len) = cell.rsplit_once(' ').unwrap();
+        format!("{} {len}", model.trim())
+    };
+    ran.stdout.lines().map(cell).collect()
+}
+
+#[test]
+fn models_are_named_in_several_values_and_with_blanks() {
+    let workspace = Workspace::new();
+    workspace.write("models/a b/w.gguf", "w");
+    let args = ["--config", "bench-configs/sweep/other.toml", "--lengths", "512", "--list"];
+    let list = |models: &[&str]| {
+        let models = models.iter().flat_map(|value| ["--models", value]);
+        workspace.sweep(&args.into_iter().chain(models).collect::<Vec<&str>>())
+    };
+    assert_eq!(planned(&list(&["'a b' b", "a"])), ["a b 512", "b 512", "a 512"]);
+    assert_eq!(planned(&list(&["a b"])), ["a 512", "b 512"]);
+    let open = list(&["'a b"]);
+    assert_eq!(open.code, Some(2));
+    assert_eq!(open.stderr, "error: --models: a quote in `'a b` is not closed\n");
 }

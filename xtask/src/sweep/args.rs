@@ -10,9 +10,10 @@ pub(crate) struct Args {
     /// The definition to run; without it the machine decides, and it is said why.
     #[arg(long, value_name = "PATH")]
     pub(crate) config: Option<PathBuf>,
-    /// Models instead of the definition's: synthetic names, folders of models/, paths, globs.
+    /// Models instead of the definition's: synthetic names, folders of models/, paths, globs. Blanks
+    /// separate them, except within quotes: --models '"a b" c'. May be repeated.
     #[arg(long, value_name = "\"A B\"")]
-    pub(crate) models: Option<String>,
+    pub(crate) models: Vec<String>,
     /// Prompt lengths instead of the definition's, in tokens.
     #[arg(long, value_name = "\"512 2048\"")]
     pub(crate) lengths: Option<String>,
