@@ -7,6 +7,7 @@ pub(crate) mod definition;
 pub(crate) mod diagnostic;
 pub(crate) mod flag;
 pub(crate) mod hash;
+pub(crate) mod nearest;
 pub(crate) mod outcome;
 pub(crate) mod page;
 pub(crate) mod repeated;

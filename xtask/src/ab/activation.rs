@@ -6,7 +6,7 @@
 use formats::cell_report::{CellReport, EnvVar, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 
 /// Arc's own variables, to name the nearest one where a report names none.
 const KNOWN_VARIABLES: [&str; 3] =

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use formats::cell_report::{AllocCounters, CellReport};
 use serde::{Deserialize, Serialize};
 
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 use crate::cell::runner::Measured;
 use crate::stats::memory_curve::{curve_from_windows, curve_slope};
 use crate::stats::verdict::Better;

@@ -18,6 +18,7 @@ use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store, r
 use crate::cell::spec::CellSpec;
 use crate::model::reference::{ModelKind, ResolvedModel, is_weight_file};
 use crate::model::store::file as model_store;
+use crate::sys::hardware::HostFacts;
 use crate::sys::watched::Watched;
 use crate::sys::{clock, env, files, git, host, terminal};
 
@@ -71,17 +72,17 @@ impl Prepared {
 
 /// Reads and checks everything, builds the engine, and makes the folder of a new comparison.
 pub(super) fn prepare(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
+    let facts = host::read_host_facts()?;
     match &args.resume {
         Some(folder) => prepare_resumed(root, folder, args),
-        None => prepare_new(root, args),
+        None => prepare_new(root, args, &facts),
     }
 }
 
-fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
+fn prepare_new(root: &Path, args: &Args, facts: &HostFacts) -> anyhow::Result<(Prepared, Guard)> {
     let definition = read_definition(root, args.config.as_deref())?;
     let plan =
         parse_ab(definition.as_ref().map(|(path, text)| (path.as_str(), text.as_str())), args)?;
-    let facts = host::read_host_facts();
     let model = find_model(root, &plan.model)?;
     // Before anything is built: a base that is refused leaves nothing to compare with.
     let guard = read_guard_of(root, &plan, &model, args)?;
@@ -100,7 +101,7 @@ fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
         date,
         args: env::read_args(),
         identity: found.identity.clone(),
-        host: HostNote::from(&facts),
+        host: HostNote::from(facts),
         hardware: facts.hardware(),
         device_bytes: facts.device_memory_bytes(),
         commit: git.commit,

@@ -103,7 +103,7 @@ fn open_session(
     interrupt: Interrupt,
 ) -> anyhow::Result<Session<RealExecutor>> {
     let asked = RecordRule::from_flag(args.ignore_oom_record);
-    let mut guard = read_guard(root, asked, host::read_host_facts().device_memory_bytes())?;
+    let mut guard = read_guard(root, asked, host::read_host_facts()?.device_memory_bytes())?;
     let cells: Vec<Cell<'_>> = planned
         .iter()
         .flat_map(|check| &check.legs)

@@ -10,6 +10,7 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::gpu::toolkit::{Release, parse_pins, render_install_hint};
 use crate::sys::command::{Tool, render_last};
+use crate::sys::glob::find_matches;
 use crate::sys::{files, terminal};
 
 const PYTHONS: &[&str] = &["python3", "python"];
@@ -107,16 +108,15 @@ fn create_environment(folder: &Path) -> anyhow::Result<()> {
 
 /// The root of the toolkit that the wheels make up: the folder with `bin/nvcc`.
 fn find_home(folder: &Path) -> anyhow::Result<PathBuf> {
-    let root = glob::Pattern::escape(&folder.to_string_lossy());
-    let pattern = format!("{root}/lib/python*/site-packages/nvidia/cu*/bin/nvcc");
-    let found: Vec<PathBuf> = glob::glob(&pattern)
-        .context("cannot look for nvcc")?
-        .filter_map(Result::ok)
+    let pattern = "lib/python*/site-packages/nvidia/cu*/bin/nvcc";
+    let found: Vec<PathBuf> = find_matches(folder, pattern)?
+        .paths
+        .iter()
         .filter_map(|nvcc| Some(nvcc.parent()?.parent()?.to_owned()))
         .collect();
     match found.as_slice() {
         [home] => Ok(home.clone()),
-        [] => bail!("the wheels have no `nvcc` at `{pattern}`"),
+        [] => bail!("the wheels have no `nvcc` at `{}/{pattern}`", folder.display()),
         _ => Err(anyhow!("`{}` holds several toolkits", folder.display()))
             .hint(format!("remove `{}` and run `cargo xtask cuda-setup` again", folder.display())),
     }

@@ -1,7 +1,7 @@
 //! Which names and functions each kind of expression may use.
 
 use super::Document;
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 use crate::stats::expr::{Kind, Signature};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -179,7 +179,7 @@ pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Res
         runner_sha256: sha256(runner_text.as_bytes()),
         model_sha256: read_model_hash(root, &model)?,
         revisions,
-        machine: host::read_host_facts().hardware(),
+        machine: host::read_host_facts()?.hardware(),
     })
 }
 
