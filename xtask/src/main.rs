@@ -19,6 +19,7 @@ mod gpu;
 mod model;
 mod oom_record;
 mod prereg;
+mod report;
 mod selftest;
 mod stats;
 mod sweep;
@@ -49,6 +50,7 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::Model(args) => model::run::run(&root, &args),
         cli::Command::OomRecord(args) => oom_record::run::run(&root, &args),
         cli::Command::Prereg(args) => prereg::run::run(&root, &args),
+        cli::Command::Report(args) => report::run::run(&root, &args),
         cli::Command::Scenarios(args) => selftest::scenarios::run::run(&root, &args),
         cli::Command::Sweep(args) => sweep::run(&root, &args),
         cli::Command::ScriptedRunner(_) | cli::Command::VerifyLock(_) => {
