@@ -1,6 +1,5 @@
 //! What is in the picture: well-formed XML, a point for each speed, a mark for each cell that was
 //! not measured.
-#![allow(clippy::print_stderr)]
 
 use proptest::prelude::*;
 use roxmltree::{Document, Node};
@@ -152,16 +151,9 @@ fn the_subtitle_says_what_is_known() {
 
 #[test]
 fn every_real_sweep_is_drawn() {
-    let folder = std::env::var_os("ARC_SHARED_DATA").map_or_else(
-        || std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
-        Into::into,
-    );
-    let Ok(entries) = std::fs::read_dir(folder.join("csv")) else {
-        eprintln!("skipped: no real files at `{}`", folder.display());
-        return;
-    };
+    let Some(folder) = testkit::shared_data("csv") else { return };
     let mut drawn = 0;
-    for entry in entries {
+    for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         // One of them is a table of perplexities.

@@ -6,15 +6,16 @@
 //! present output into the page:
 //!
 //! ```sh
-//! SNAPSHOTS=overwrite cargo test -p xtask --test tutorial
+//! SNAPSHOTS=overwrite cargo test -p xtask --test it tutorial
 //! ```
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use regex::Regex;
 use snapbox::Redactions;
+use testkit::{Command, Workspace};
+
+use crate::XTASK;
 
 /// A block of the page.
 #[derive(Debug, PartialEq)]
@@ -119,62 +120,32 @@ fn without_disturbances(text: &str) -> String {
 }
 
 /// A checkout with what the page needs, and a `cargo` that runs the tested binary.
-struct Checkout {
-    folder: tempfile::TempDir,
+fn make_checkout() -> Workspace {
+    let checkout = Workspace::new(XTASK, &[]);
+    copy_folder(&repository().join("bench-configs"), &checkout.path("bench-configs"));
+    for folder in ["engines", "target"] {
+        std::fs::create_dir(checkout.path(folder)).unwrap();
+    }
+    checkout.write(".gitignore", "/target\n/bin\n/benchmarks/.oom-record\n");
+    let run = format!("[ \"$1\" = xtask ] || exit 64\nshift\nexec '{XTASK}' \"$@\"");
+    checkout.write_program("bin/cargo", &run);
+    checkout.commit("start");
+    checkout
 }
 
-impl Checkout {
-    fn new() -> Checkout {
-        let checkout = Checkout { folder: tempfile::tempdir().unwrap() };
-        let root = checkout.root();
-        copy_folder(&repository().join("bench-configs"), &root.join("bench-configs"));
-        for folder in ["engines", "target", "bin"] {
-            std::fs::create_dir(root.join(folder)).unwrap();
-        }
-        std::fs::write(root.join("Cargo.toml"), "[workspace]\n").unwrap();
-        std::fs::write(root.join(".gitignore"), "/target\n/bin\n/benchmarks/.oom-record\n")
-            .unwrap();
-        let cargo = root.join("bin/cargo");
-        let script = format!(
-            "#!/bin/sh\n[ \"$1\" = xtask ] || exit 64\nshift\nexec '{}' \"$@\"\n",
-            env!("CARGO_BIN_EXE_xtask")
-        );
-        std::fs::write(&cargo, script).unwrap();
-        std::fs::set_permissions(&cargo, PermissionsExt::from_mode(0o755)).unwrap();
-        assert_eq!(checkout.sh("git init -q && git add -A && git commit -qm start"), "");
-        checkout
+/// What a command of the page prints, on both streams in order.
+fn run_in_shell(checkout: &Workspace, command: &str) -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let root = checkout.root().canonicalize().unwrap();
+    let mut sh = Command::new("sh", &root)
+        .args(["-c", &format!("exec 2>&1\n{command}")])
+        .env_remove("TOY_FUSED")
+        .env("PATH", format!("{}:{path}", root.join("bin").display()));
+    for role in ["AUTHOR", "COMMITTER"] {
+        sh = sh.env(format!("GIT_{role}_NAME"), "tutorial");
+        sh = sh.env(format!("GIT_{role}_EMAIL"), "tutorial@example.invalid");
     }
-
-    fn root(&self) -> PathBuf {
-        self.folder.path().canonicalize().unwrap()
-    }
-
-    /// What a command prints, on both streams in order.
-    fn sh(&self, command: &str) -> String {
-        let path = std::env::var("PATH").unwrap_or_default();
-        let mut sh = Command::new("sh");
-        // A variable of the shell that the tests are started from is not part of the page.
-        for (name, _) in std::env::vars() {
-            if ["ARC_", "BENCH_", "MLXCEL_", "GIT_", "TOY_"].iter().any(|own| name.starts_with(own))
-            {
-                sh.env_remove(name);
-            }
-        }
-        let output = sh
-            .args(["-c", &format!("exec 2>&1\n{command}")])
-            .current_dir(self.root())
-            .env("PATH", format!("{}:{path}", self.root().join("bin").display()))
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_CONFIG_SYSTEM", "/dev/null")
-            .env("GIT_AUTHOR_NAME", "tutorial")
-            .env("GIT_AUTHOR_EMAIL", "tutorial@localhost")
-            .env("GIT_COMMITTER_NAME", "tutorial")
-            .env("GIT_COMMITTER_EMAIL", "tutorial@localhost")
-            .env_remove("CARGO_TARGET_DIR")
-            .output()
-            .unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    }
+    sh.run().stdout.replace(&*root.to_string_lossy(), ".")
 }
 
 fn repository() -> PathBuf {
@@ -198,19 +169,18 @@ fn copy_folder(from: &Path, to: &Path) {
 fn every_block_of_the_tutorial_does_what_the_page_says() {
     let path = repository().join("docs/TUTORIAL.md");
     let page = std::fs::read_to_string(&path).unwrap();
-    let checkout = Checkout::new();
+    let checkout = make_checkout();
     let mut parts = parse_page(&page);
     for part in &mut parts {
         match part {
             Part::Prose(_) => {}
             Part::Block(Block::File { path, text }) => {
-                std::fs::write(checkout.root().join(path), text).unwrap();
+                checkout.write(path, text);
             }
             Part::Block(Block::Console(steps)) => {
                 for step in steps {
-                    let output = checkout.sh(&step.command);
-                    step.output = without_disturbances(&output)
-                        .replace(&*checkout.root().to_string_lossy(), ".");
+                    let output = run_in_shell(&checkout, &step.command);
+                    step.output = without_disturbances(&output);
                 }
             }
         }
