@@ -1,4 +1,6 @@
 //! `cargo xtask ci`: every check and test of the project.
 
 pub(crate) mod args;
-pub(crate) mod run;
+mod run;
+
+pub(crate) use run::run;

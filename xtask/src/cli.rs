@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{ab, ci, gpu, model, oom_record, prereg, selftest, sweep};
+use crate::{ab, ci, gpu, model, oom_record, prereg, report, selftest, sweep};
 
 /// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
 ///
@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Model(model::args::Args),
     OomRecord(oom_record::args::Args),
     Prereg(prereg::args::Args),
+    Report(report::args::Args),
     Scenarios(selftest::scenarios::args::Args),
     #[command(hide = true)]
     ScriptedRunner(selftest::scripted::args::Args),

@@ -19,6 +19,7 @@ mod gpu;
 mod model;
 mod oom_record;
 mod prereg;
+mod report;
 mod selftest;
 mod stats;
 mod sweep;
@@ -43,13 +44,14 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
     let root = sys::workspace::find_root()?;
     match command {
         cli::Command::Ab(args) => ab::run(&root, &args),
-        cli::Command::Ci(args) => ci::run::run(&root, &args),
+        cli::Command::Ci(args) => ci::run(&root, &args),
         cli::Command::CudaCheck(args) => gpu::cuda_check::run(&root, &args),
         cli::Command::CudaSetup(args) => gpu::setup::run(&root, &args),
         cli::Command::GpuCheck(args) => gpu::check::run(&root, &args),
-        cli::Command::Model(args) => model::run::run(&root, &args),
-        cli::Command::OomRecord(args) => oom_record::run::run(&root, &args),
+        cli::Command::Model(args) => model::run(&root, &args),
+        cli::Command::OomRecord(args) => oom_record::run(&root, &args),
         cli::Command::Prereg(args) => prereg::run(&root, &args),
+        cli::Command::Report(args) => report::run(&root, &args),
         cli::Command::Scenarios(args) => selftest::scenarios::run(&root, &args),
         cli::Command::Sweep(args) => sweep::run(&root, &args),
         cli::Command::DriverFacts

@@ -4,6 +4,8 @@ pub(crate) mod args;
 pub(crate) mod fetch;
 pub(crate) mod link;
 pub(crate) mod reference;
-pub(crate) mod run;
+mod run;
+
+pub(crate) use run::run;
 pub(crate) mod source;
 pub(crate) mod store;

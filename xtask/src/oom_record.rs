@@ -11,7 +11,9 @@ use std::fmt;
 pub(crate) mod args;
 pub(crate) mod file;
 pub(crate) mod prune;
-pub(crate) mod run;
+mod run;
+
+pub(crate) use run::run;
 
 /// The record's file, relative to the workspace.
 pub(crate) const RECORD_PATH: &str = "benchmarks/.oom-record";

@@ -10,8 +10,10 @@ mod gpu_check;
 mod model;
 mod oom_record;
 mod prereg;
+mod report;
 mod scenarios;
 mod sweep;
+mod tutorial;
 mod verify_lock;
 
 /// The binary under test.
