@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::capture;
 use crate::counters::COUNTERS;
-use crate::kernels::Device;
+use crate::launch::Device;
 use crate::state::enter;
 
 const STATUS_SUCCESS: c_int = 0;

@@ -7,33 +7,11 @@ use std::sync::{Arc, MutexGuard};
 
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
+use crate::state::capture::Capture;
 use crate::state::{State, code_of, enter, is_special};
 
-/// One piece of recorded work.
-type Work = Arc<dyn Fn() + Send + Sync>;
-
-/// A capture that is going on.
-pub(crate) struct Capture {
-    id: u64,
-    work: Vec<Work>,
-    valid: bool,
-}
-
-/// What was recorded.
-pub(crate) type Graph = Vec<Work>;
-/// What can be launched.
-pub(crate) type Executable = Vec<Work>;
-
-impl Capture {
-    /// Marks that the capture cannot end well any more.
-    pub(crate) fn invalidate(&mut self) {
-        self.valid = false;
-    }
-}
-
-/// The capture that a stream is in.
 pub(crate) fn id_of(state: &State, stream: usize) -> Option<u64> {
-    state.streams.get(&stream)?.capture.as_ref().map(|capture| capture.id)
+    state.streams.get(&stream)?.capture.as_ref().map(Capture::id)
 }
 
 /// If the stream is captured, invalidates the capture and says so.
@@ -63,11 +41,11 @@ pub(crate) fn submit(
     if !is_special(stream)
         && let Some(capture) = state.streams.get_mut(&stream).and_then(|s| s.capture.as_mut())
     {
-        if !capture.valid {
-            return Err(code::CAPTURE_INVALIDATED);
-        }
-        capture.work.push(Arc::new(work));
-        return Ok(());
+        return if capture.record(Arc::new(work)) {
+            Ok(())
+        } else {
+            Err(code::CAPTURE_INVALIDATED)
+        };
     }
     if is_special(stream) && stream != 2 && invalidate_all(&mut state) {
         state.violate(format!("{call}: the null stream is used during a capture"));
@@ -89,7 +67,7 @@ pub(crate) extern "C" fn cuStreamBeginCapture_v2(stream: usize, _mode: c_uint) -
         if found.capture.is_some() {
             return Err(code::ILLEGAL_STATE);
         }
-        found.capture = Some(Capture { id, work: Vec::new(), valid: true });
+        found.capture = Some(Capture::new(id));
         COUNTERS.capture_begin.add();
         Ok(())
     }))
@@ -102,13 +80,11 @@ pub(crate) unsafe extern "C" fn cuStreamEndCapture(stream: usize, graph: *mut us
         let capture = state.streams.get_mut(&stream).and_then(|stream| stream.capture.take());
         let Some(capture) = capture else { return Err(code::ILLEGAL_STATE) };
         COUNTERS.capture_end.add();
-        let handle = if capture.valid { state.new_handle() } else { 0 };
+        let recorded = capture.end();
+        let handle = if recorded.is_some() { state.new_handle() } else { 0 };
         // SAFETY: the caller passes a place for one handle.
         unsafe { graph.write(handle) };
-        if !capture.valid {
-            return Err(code::CAPTURE_INVALIDATED);
-        }
-        state.graphs.insert(handle, capture.work);
+        state.graphs.insert(handle, recorded.ok_or(code::CAPTURE_INVALIDATED)?);
         Ok(())
     }))
 }
@@ -133,7 +109,7 @@ pub(crate) unsafe extern "C" fn cuStreamIsCapturing(stream: usize, status: *mut 
         let capture = state.streams.get(&stream).and_then(|stream| stream.capture.as_ref());
         let answer = match capture {
             None => 0,
-            Some(capture) if capture.valid => 1,
+            Some(capture) if capture.is_valid() => 1,
             Some(_) => 2,
         };
         // SAFETY: the caller passes a place for one enumerator.

@@ -6,7 +6,6 @@ use crate::code::{self, Code};
 use crate::counters::COUNTERS;
 use crate::state::{CURRENT, Context, Phase, State, code_of, enter, enter_context, lock};
 
-/// The handle of a device's primary context.
 fn primary_handle(device: i32) -> usize {
     0x1000 + (device as usize) * 16
 }

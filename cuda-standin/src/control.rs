@@ -37,13 +37,11 @@ pub(crate) unsafe extern "C" fn standin_report(buffer: *mut c_char, len: usize) 
     text.len()
 }
 
-/// Sets the memory of each device, in bytes.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn standin_set_capacity(bytes: u64) {
     lock().settings.capacity_bytes = bytes;
 }
 
-/// Refuses the next `count` allocations.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn standin_refuse_allocs(count: u64) {
     lock().refuse_allocs = count;

@@ -7,7 +7,6 @@ macro_rules! counters {
         /// One counter for each kind of call, and for each kind of violation.
         pub(crate) struct Counters { $($(#[$doc])* pub(crate) $name: Counter,)* }
 
-        /// The counters of the process.
         pub(crate) static COUNTERS: Counters = Counters { $($name: Counter(AtomicU64::new(0)),)* };
 
         impl Counters {
@@ -19,16 +18,13 @@ macro_rules! counters {
     };
 }
 
-/// A number that only rises.
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one.
     pub(crate) fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The present value.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -10,7 +10,9 @@
 //! It runs no PTX. The kernels that the decode path needs are written out for the host in
 //! `kernels`; any other launch succeeds, does nothing, and is counted by name.
 //!
-//! What a test may set and read is in `control`; the environment is read once, in `state`.
+//! What a test may set and read is in `control`; the environment is read once, in `state`. `state` is
+//! what all of them share: it stands on `code`, `counters`, `launch` and `host_memory`, and knows none
+//! of the driver's functions.
 
 mod blas;
 mod capture;
@@ -19,7 +21,9 @@ mod context;
 mod control;
 mod counters;
 mod event;
+mod host_memory;
 mod kernels;
+mod launch;
 mod memory;
 mod module;
 mod nvml;

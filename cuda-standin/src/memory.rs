@@ -6,36 +6,8 @@ use std::sync::MutexGuard;
 use crate::capture;
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
-use crate::pool;
+use crate::host_memory::{FREED, NEW, fill, return_host_memory, take_host_memory};
 use crate::state::{Block, State, code_of, enter, enter_context, is_special};
-
-/// What the driver promises for addresses, in bytes; the real one gives at least 256.
-const ALIGNMENT: usize = 512;
-/// New memory holds this, so that a program that reads it before writing does so visibly.
-const NEW: u8 = 0xa5;
-/// Freed memory holds this.
-const FREED: u8 = 0xdd;
-
-/// Takes host memory for a block of `size` bytes.
-pub(crate) fn take_host_memory(size: u64) -> u64 {
-    let size = (size as usize).next_multiple_of(ALIGNMENT);
-    // SAFETY: the alignment is a power of two and divides the size.
-    let pointer = unsafe { libc::aligned_alloc(ALIGNMENT, size) };
-    assert!(!pointer.is_null(), "the host has no {size} bytes for the stand-in's device memory");
-    pointer as u64
-}
-
-/// Gives back host memory from [`take_host_memory`].
-pub(crate) fn return_host_memory(address: u64) {
-    // SAFETY: the address came from `aligned_alloc`, and the caller forgets it.
-    unsafe { libc::free(address as *mut c_void) };
-}
-
-/// Fills memory that the stand-in owns.
-fn fill(address: u64, size: u64, byte: u8) {
-    // SAFETY: the block is owned by the stand-in and at least `size` bytes long.
-    unsafe { (address as *mut u8).write_bytes(byte, size as usize) };
-}
 
 /// Whether a request is to be refused: on demand, or because the limit leaves no room for `new` more
 /// bytes. Counts a refusal.
@@ -91,7 +63,7 @@ pub(crate) fn alloc_from_pool(
     }
     let pool = match pool {
         Some(pool) => pool,
-        None => pool::current_pool(&mut state, context)?,
+        None => state.current_pool(context)?,
     };
     if !state.pools.contains_key(&pool) {
         state.violate(format!("{call}: pool {pool:#x} does not exist"));

@@ -1,35 +1,14 @@
 //! Modules, functions and launches. A function is its name: the kernels that have a host version do
 //! their work, others are counted by name and do nothing.
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::{Mutex, PoisonError};
 
 use crate::capture;
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
-use crate::kernels::{self, Launch, Plan};
-use crate::state::{code_of, enter, enter_context};
-
-/// One kernel as a program sees it.
-pub(crate) struct Function {
-    name: String,
-    plan: Option<Plan>,
-}
-
-static WITHOUT_HOST_VERSION: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
-/// The names of kernels that were launched and did nothing.
-pub(crate) fn launched_without_host_version() -> Vec<String> {
-    let names = WITHOUT_HOST_VERSION.lock().unwrap_or_else(PoisonError::into_inner);
-    names.iter().cloned().collect()
-}
-
-/// Notes a launch that does nothing.
-pub(crate) fn note_without_host_version(name: String) {
-    COUNTERS.launch_without_host_version.add();
-    WITHOUT_HOST_VERSION.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
-}
+use crate::kernels;
+use crate::launch::Launch;
+use crate::state::{Function, code_of, enter, enter_context};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuModuleLoadData(
@@ -116,7 +95,7 @@ pub(crate) unsafe extern "C" fn cuLaunchKernel(
         }
         COUNTERS.launch.add();
         let Some(plan) = function.plan else {
-            note_without_host_version(function.name.clone());
+            state.note_without_host_version(function.name.clone());
             return Ok(());
         };
         // SAFETY: the caller passes the arguments that the kernel of this name takes.

@@ -3,17 +3,20 @@
 //! Only bookkeeping is done under the lock; work on memory is done outside it.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write as _;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use crate::capture::{Capture, Executable, Graph};
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
-use crate::module::Function;
-use crate::pool::Pool;
+use crate::launch::Plan;
 
-/// Settings, from the environment.
+use capture::{Capture, Executable, Graph};
+use pool::Pool;
+
+pub(crate) mod capture;
+pub(crate) mod pool;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// `ARC_STANDIN_DEVICES`: how many devices there are; 1.
@@ -51,7 +54,6 @@ pub(crate) enum Phase {
     ShutDown,
 }
 
-/// One allocation.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     pub(crate) size: u64,
@@ -60,7 +62,6 @@ pub(crate) struct Block {
     pub(crate) pool: Option<usize>,
 }
 
-/// One stream.
 #[derive(Default)]
 pub(crate) struct Stream {
     pub(crate) context: usize,
@@ -76,12 +77,17 @@ pub(crate) struct Context {
     pub(crate) retained: u32,
 }
 
-/// Everything that the driver knows.
+/// One kernel as a program sees it.
+pub(crate) struct Function {
+    pub(crate) name: String,
+    /// `None` for a kernel without a host version: its launches do nothing.
+    pub(crate) plan: Option<Plan>,
+}
+
 pub(crate) struct State {
     pub(crate) settings: Settings,
     pub(crate) phase: Phase,
     pub(crate) blocks: BTreeMap<u64, Block>,
-    /// Bytes of live allocations.
     pub(crate) live_bytes: u64,
     /// Addresses that were freed and not handed out again: tells a double free from a foreign one.
     pub(crate) freed: HashSet<u64>,
@@ -97,6 +103,8 @@ pub(crate) struct State {
     pub(crate) device_pools: HashMap<i32, usize>,
     pub(crate) modules: HashSet<usize>,
     pub(crate) functions: HashMap<usize, &'static Function>,
+    /// The names of kernels that were launched and did nothing.
+    without_host_version: BTreeSet<String>,
     pub(crate) graphs: HashMap<usize, Graph>,
     pub(crate) executables: HashMap<usize, Executable>,
     pub(crate) next_handle: usize,
@@ -173,6 +181,7 @@ impl State {
             device_pools: HashMap::new(),
             modules: HashSet::new(),
             functions: HashMap::new(),
+            without_host_version: BTreeSet::new(),
             graphs: HashMap::new(),
             executables: HashMap::new(),
             next_handle: 0x10_0000,
@@ -203,6 +212,30 @@ impl State {
         self.violations.push(what);
     }
 
+    pub(crate) fn note_without_host_version(&mut self, name: String) {
+        COUNTERS.launch_without_host_version.add();
+        self.without_host_version.insert(name);
+    }
+
+    /// The handle of the pool that a context's device allocates from.
+    pub(crate) fn current_pool(&mut self, context: usize) -> Result<usize, Code> {
+        let Some(context) = self.contexts.get(&context) else {
+            return Err(code::INVALID_CONTEXT);
+        };
+        let device = context.device;
+        if !self.settings.pools {
+            return Err(code::NOT_SUPPORTED);
+        }
+        Ok(self.pool_of_device(device))
+    }
+
+    /// As above, where the device is known.
+    pub(crate) fn pool_of_device(&mut self, device: i32) -> usize {
+        let default = default_pool_handle(device);
+        self.pools.entry(default).or_default();
+        self.device_pools.get(&device).copied().unwrap_or(default)
+    }
+
     /// Bytes that pools hold without an allocation in them.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         self.pools.values().map(Pool::reserved_bytes).sum()
@@ -227,7 +260,7 @@ impl State {
         text.push_str(&format!("live_bytes {}\n", self.live_bytes));
         text.push_str(&format!("reserved_bytes {}\n", self.reserved_bytes()));
         text.push_str(&format!("peak_bytes {}\n", self.peak_bytes));
-        for name in crate::module::launched_without_host_version() {
+        for name in &self.without_host_version {
             text.push_str(&format!("no_host_version {name}\n"));
         }
         for violation in &self.violations {
@@ -247,6 +280,10 @@ impl State {
             let _ = std::fs::write(path, self.render_report());
         }
     }
+}
+
+pub(crate) fn default_pool_handle(device: i32) -> usize {
+    0x8000 + (device as usize) * 16
 }
 
 /// Whether a handle is the null stream, the legacy stream or the per-thread stream.

@@ -1,11 +1,13 @@
 //! Real device memory under unmodified candle.
 //!
 //! candle allocates through four functions of the CUDA driver. This module defines functions of the
-//! same names, which the linker binds instead, and serves them from the cache of [`crate::alloc`]:
-//! `hooks` is the seam, `driver` what the cache calls below it, `contexts` and `streams` say what
-//! belongs where, [`capture`] joins graph capture on both sides, [`pool`] is the fallback where the
-//! hooks are not reached, [`memory`] what the device says of itself. `docs/CUDA.md` has the whole
-//! picture, with what the hooks cannot see.
+//! same names, which the linker binds instead, and serves them from the cache of [`crate::alloc`].
+//! `docs/CUDA.md` has the whole picture, with what the hooks cannot see.
+//!
+//! From the bottom: `codes` and `symbols`; `calls`, the real driver; `contexts`; `driver`, what the
+//! cache calls; `installed`, the cache itself; `window`, its part in graph capture; `streams`; `hooks`,
+//! the seam. Beside the hooks, [`capture`] captures a step, [`pool`] is the fallback where they are not
+//! reached, [`memory`] what the device says of itself. No module names one above it: a test walks them.
 
 use std::sync::OnceLock;
 
@@ -16,22 +18,28 @@ use crate::alloc::stats::{AllocCause, Bypass, Counter, FreeCause, Known, Snapsho
 use crate::alloc::steps::Monitored;
 use crate::alloc::{Config, PeakWindow, Peaks};
 
-use hooks::{PASSED, Unserved};
+use installed::Unserved;
+use passed::PASSED;
 
 pub use driver::CudaDriver;
 pub use failure::last_failure;
-pub use hooks::CudaCache;
+pub use installed::CudaCache;
 pub use symbols::{MissingLibrary, check_libraries};
 
+mod calls;
 pub mod capture;
+mod codes;
 mod contexts;
 mod driver;
 mod failure;
 mod hooks;
+mod installed;
 pub mod memory;
+mod passed;
 pub mod pool;
 mod streams;
 mod symbols;
+mod window;
 
 /// A cudarc that looks its functions up at run time would never reach the hooks. It has a function
 /// `culib`; there the name below is ambiguous, and this does not compile.
@@ -80,7 +88,7 @@ pub enum DeviceError {
 /// See [`DeviceError`].
 pub fn open_device(ordinal: usize) -> Result<Device, DeviceError> {
     check_libraries()?;
-    if let Some(function) = hooks::real::find_missing() {
+    if let Some(function) = calls::find_missing() {
         return Err(DeviceError::MissingFunction { function });
     }
     let device = Device::new_cuda_with_stream(ordinal)
@@ -95,8 +103,8 @@ pub fn open_device(ordinal: usize) -> Result<Device, DeviceError> {
 /// Why the cache does not serve candle's allocations.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// It was installed before.
-    #[error("the CUDA allocator was installed before; it is set up once per process")]
+    /// A process installs it once.
+    #[error("the CUDA allocator is installed already; a process sets it up once")]
     AlreadyInstalled,
     /// The check's allocation was made and never came by.
     #[error(
@@ -148,9 +156,9 @@ pub fn install_and_check(
     }
     let Some(allocator) = INSTALLED.get() else { return Err(InstallError::AlreadyInstalled) };
     if passes_through {
-        hooks::set_unserved(Unserved::Killed);
+        installed::set_unserved(Unserved::Killed);
     } else {
-        hooks::publish(&allocator.cache);
+        installed::publish(&allocator.cache);
     }
     let before = allocator.snapshot().counters;
     let probed = probe();
@@ -173,8 +181,8 @@ pub fn install_and_check(
 /// Gives idle blocks back and closes the cache, before the driver's own end: its handler was
 /// registered when the device was opened, and they run last in, first out.
 extern "C" fn close_at_exit() {
-    if let Some(cache) = hooks::cache() {
-        hooks::close(cache);
+    if let Some(cache) = installed::cache() {
+        installed::close(cache);
     }
 }
 
@@ -192,20 +200,20 @@ impl CudaAllocator {
 
     /// Gives idle blocks back and never calls the driver again, as at the end of the process.
     pub fn shutdown(&self) {
-        hooks::close(&self.cache);
+        installed::close(&self.cache);
     }
 
     fn withdraw(&self) {
         self.cache.flush();
-        hooks::withdraw();
-        hooks::set_unserved(Unserved::NotInstalled);
+        installed::withdraw();
+        installed::set_unserved(Unserved::NotInstalled);
     }
 }
 
 impl Monitored for CudaAllocator {
     /// Leaves the cache off while a stream is captured without it.
     fn before_forward(&self, seq_len: usize) -> Action {
-        if capture::has_outside() { Action::Leave } else { self.cache.before_forward(seq_len) }
+        if window::has_outside() { Action::Leave } else { self.cache.before_forward(seq_len) }
     }
 
     /// The cache's snapshot with the calls that were handed on.

@@ -9,6 +9,8 @@ pub mod cuda;
 #[cfg(feature = "decode")]
 pub mod decode;
 #[cfg(feature = "decode")]
+mod host;
+#[cfg(feature = "decode")]
 pub mod model;
 #[cfg(feature = "decode")]
 pub mod runner;

@@ -13,6 +13,7 @@ use formats::cell_report::{
 };
 
 use crate::decode::{Generated, Pass, Request, StepObserver, generate, plan_lengths};
+use crate::host;
 use crate::model::gguf::{Gguf, tensor_type_name};
 use crate::model::source::find_model;
 use crate::model::tokenizer::TextCodec;
@@ -26,7 +27,6 @@ use windows::WindowObserver;
 mod allocator;
 mod args;
 mod device;
-pub(crate) mod host;
 mod profile;
 mod prompt;
 mod report_file;

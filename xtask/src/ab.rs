@@ -7,6 +7,7 @@ pub(crate) mod analysis;
 pub(crate) mod args;
 pub(crate) mod attribution;
 pub(crate) mod config;
+pub(crate) mod figures;
 pub(crate) mod gate;
 pub(crate) mod metric;
 pub(crate) mod render;

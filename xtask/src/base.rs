@@ -7,6 +7,7 @@ pub(crate) mod diagnostic;
 pub(crate) mod flag;
 pub(crate) mod hash;
 pub(crate) mod outcome;
+pub(crate) mod page;
 pub(crate) mod repeated;
 pub(crate) mod scrub;
 pub(crate) mod shell;

@@ -8,7 +8,6 @@ pub(crate) mod args;
 pub(crate) mod chain;
 pub(crate) mod compose;
 pub(crate) mod document;
-pub(crate) mod expr;
 pub(crate) mod judge;
 pub(crate) mod lint;
 pub(crate) mod metric;

@@ -4,6 +4,7 @@
 //! see. It knows no metric, no leg and no file, draws no randomness but from a seed, and takes its
 //! input in any order. How each formula comes about is derived in docs/METHODOLOGY.md.
 
+pub(crate) mod expr;
 pub(crate) mod interval;
 pub(crate) mod location;
 pub(crate) mod memory_curve;

@@ -4,6 +4,7 @@
 
 pub(crate) mod boot;
 pub(crate) mod clock;
+pub(crate) mod command;
 pub(crate) mod env;
 pub(crate) mod files;
 pub(crate) mod git;

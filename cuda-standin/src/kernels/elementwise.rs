@@ -1,6 +1,6 @@
 //! Kernels that compute each output from the inputs at one place.
 
-use super::{Device, Launch, Plan, Strides, Work};
+use crate::launch::{Device, Launch, Plan, Strides, Work};
 
 /// A plan out of a generic one and what it computes, as a plain function.
 macro_rules! plan {

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use super::{Device, Launch, Plan, Work, half_to_f32};
 use crate::capture;
 use crate::counters::COUNTERS;
-use crate::module;
-use crate::state::enter;
+use crate::launch::{Device, Launch, Plan, Work, half_to_f32};
+use crate::state::{enter, lock};
 
 /// A block format: how many values and bytes a block has, and how it is read.
 #[derive(Clone, Copy)]
@@ -169,7 +168,7 @@ pub(crate) unsafe extern "C" fn standin_quantized_matmul(
     COUNTERS.launch.add();
     let dtype = dtype.to_string_lossy().into_owned();
     let Some(format) = format(&dtype) else {
-        module::note_without_host_version(format!("quantised product of {dtype}"));
+        lock().note_without_host_version(format!("quantised product of {dtype}"));
         return;
     };
     let activations = ACTIVATIONS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! Kernels that compute a row from a row: sums, extremes, softmax, norms.
 
-use super::{Device, Launch, Plan, Strides, Work};
+use crate::launch::{Device, Launch, Plan, Strides, Work};
 
 pub(super) fn find(name: &str) -> Option<Plan> {
     Some(match name {

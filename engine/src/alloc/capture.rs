@@ -31,17 +31,17 @@ pub enum CaptureRefused {
     /// The cache was shut down.
     #[error("the allocator was shut down")]
     Closed,
-    /// Another capture is going on.
-    #[error("another capture is going on")]
+    /// Another capture is in progress.
+    #[error("another capture is in progress")]
     AlreadyCapturing,
-    /// No capture is going on.
-    #[error("no capture is going on")]
+    /// No capture is in progress.
+    #[error("no capture is in progress")]
     NotCapturing,
     /// The cache could not serve some requests of the window, so the graph would use memory that
     /// nothing keeps.
     #[error("{misses} requests within the capture missed the cache: prime it with the same step")]
     Misses {
-        /// How many.
+        /// Requests that the cache could not serve.
         misses: u64,
     },
 }
@@ -51,7 +51,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     /// back, so that the cache ends up with a block for every request of the window.
     ///
     /// # Errors
-    /// Where the cache is off or killed, or a capture is going on.
+    /// Where the cache is off or killed, or a capture is in progress.
     pub fn prime_capture(&self) -> Result<(), CaptureRefused> {
         let mut state = self.state.lock();
         if let Err(refused) = state.check_capture() {
@@ -65,7 +65,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     /// Starts the capture window, after a rehearsal or without one.
     ///
     /// # Errors
-    /// Where the cache is off or killed, or a capture is going on.
+    /// Where the cache is off or killed, or a capture is in progress.
     pub fn begin_capture(&self) -> Result<(), CaptureRefused> {
         // A free that is on its way to the driver would fall into the window.
         let mut state = self.quiesce_and_lock_out(self.state.lock());

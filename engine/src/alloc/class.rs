@@ -24,7 +24,6 @@ const SIZED_SLOTS: u64 =
 
 /// The slot that all sizes above [`OCTAVE_MAX_BYTES`] share.
 pub(crate) const HUGE_SLOT: u16 = SIZED_SLOTS as u16;
-/// Number of slots.
 pub(crate) const SLOTS: usize = SIZED_SLOTS as usize + 1;
 
 /// The class of a request.

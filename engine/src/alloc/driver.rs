@@ -45,7 +45,7 @@ pub enum Fill {
 /// Whether a graph is being captured while the driver is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// No capture is going on.
+    /// No capture is in progress.
     Eager,
     /// Within a capture: a driver that would record the call into the graph must keep it out.
     Capture,

@@ -29,7 +29,6 @@ use counts::{COUNTS, Counted};
 pub const MIN_CACHED_BYTES: usize = 4096;
 
 thread_local! {
-    /// Whether this thread holds the cache's lock.
     static IN_CORE: Cell<bool> = const { Cell::new(false) };
     /// Blocks that this thread has freed while it held the lock.
     static DEFERRED: Cell<*mut DeferredFree> = const { Cell::new(ptr::null_mut()) };
@@ -70,9 +69,9 @@ pub struct HostConfig {
     pub cache: Config,
 }
 
-/// The global allocator was installed before.
+/// The global allocator is installed already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the host allocator was installed before; it is set up once per process")]
+#[error("the host allocator is installed already; a process sets it up once")]
 pub struct AlreadyInstalled;
 
 /// What [`HostAllocator::install`] has set up; it lives as long as the process.
@@ -106,7 +105,7 @@ impl HostAllocator {
     /// allocator when their time comes.
     ///
     /// # Errors
-    /// Where it was installed before.
+    /// Where it is installed already.
     pub fn install(&self, config: HostConfig) -> Result<&'static HostTwin, AlreadyInstalled> {
         let killed = config.cache.kill_switch == KillSwitch::Killed;
         let twin = Box::leak(Box::new(HostTwin {

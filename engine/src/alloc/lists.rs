@@ -11,7 +11,6 @@ use crate::alloc::table::{NONE, Table};
 /// Windows after which entries that were never taken have aged out.
 const WINDOWS_TO_AGE_OUT: u32 = 8;
 
-/// The list of one class.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClassList {
     /// The most recent block.
@@ -181,7 +180,6 @@ impl Iterator for Bits {
     }
 }
 
-/// The lists of one stream.
 #[derive(Debug)]
 pub(crate) struct StreamLists {
     classes: Box<[ClassList; SLOTS]>,
@@ -204,7 +202,6 @@ impl StreamLists {
         &mut self.classes[usize::from(slot)]
     }
 
-    /// Puts a block on top of its class's list.
     #[inline]
     pub(crate) fn push(&mut self, table: &mut Table, slot: u16, index: u32) {
         self.filled[usize::from(slot) / 64] |= 1 << (slot % 64);

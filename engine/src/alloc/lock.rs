@@ -80,7 +80,6 @@ impl RawLock for SpinLock {
     }
 }
 
-/// Data behind a [`RawLock`].
 #[derive(Debug, Default)]
 pub(crate) struct Locked<T, L> {
     lock: L,
@@ -103,7 +102,6 @@ impl<T, L: RawLock> Locked<T, L> {
     }
 }
 
-/// Holds the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T, L: RawLock> {
     locked: &'a Locked<T, L>,

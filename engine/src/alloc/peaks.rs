@@ -31,7 +31,6 @@ pub struct PeakWindow {
     index: usize,
 }
 
-/// The peaks of one cache.
 #[derive(Debug, Default)]
 pub(crate) struct PeakLog {
     segment: Peaks,
@@ -61,7 +60,6 @@ impl PeakLog {
         }
     }
 
-    /// Highest values so far.
     pub(crate) fn lifetime(&self) -> Peaks {
         let mut peaks = self.lifetime;
         peaks.raise_to(self.segment);
@@ -99,7 +97,6 @@ impl PeakLog {
         peaks
     }
 
-    /// Reads the window a last time.
     pub(crate) fn close(&mut self, window: PeakWindow) -> Peaks {
         let peaks = self.read(&window);
         if let Some(slot) = self.windows.get_mut(window.index) {

@@ -30,7 +30,6 @@ pub(crate) struct Stream {
 /// Where the cache is with graph capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// No capture.
     Eager,
     /// A rehearsal that stocks the cache with what the capture will ask for.
     Priming,
@@ -79,7 +78,6 @@ impl Chain {
     }
 }
 
-/// Everything that the lock protects.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) mode: Mode,
@@ -185,7 +183,6 @@ impl State {
         }
     }
 
-    /// Whether the stream is known and not gone.
     pub(crate) fn is_alive(&self, stream: u32) -> bool {
         self.streams.get(stream as usize).is_some_and(|stream| stream.alive)
     }

@@ -13,9 +13,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Where a block is. A block is in exactly one state, and the lists hold blocks of their state only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockState {
-    /// The record is unused.
     Vacant,
-    /// Handed out.
     Live,
     /// Freed by its user and on the way to its next state.
     Retiring,
@@ -42,7 +40,6 @@ pub(crate) struct Block {
     pub(crate) requested_bytes: u64,
     /// The next block of the list that this one is in.
     pub(crate) next: u32,
-    /// The stream that it belongs to.
     pub(crate) stream: u32,
     /// Another stream that has used it since it was handed out, or [`NONE`].
     pub(crate) used_on: u32,
@@ -99,7 +96,6 @@ impl Block {
     }
 }
 
-/// Metadata could not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MetadataFull;
 
@@ -130,7 +126,6 @@ impl Table {
         }
     }
 
-    /// Number of blocks that are known.
     pub(crate) fn len(&self) -> usize {
         self.occupied
     }
@@ -150,7 +145,6 @@ impl Table {
         &mut self.blocks[index as usize]
     }
 
-    /// Every known block with its index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Block)> {
         (0_u32..).zip(&self.blocks).filter(|(_, block)| block.state != BlockState::Vacant)
     }
@@ -170,7 +164,6 @@ impl Table {
         (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.hash_shift) as usize
     }
 
-    /// The block at exactly this address.
     #[inline]
     pub(crate) fn find(&self, address: Address) -> Option<u32> {
         let mask = self.buckets.len() - 1;

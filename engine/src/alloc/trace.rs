@@ -52,13 +52,13 @@ pub struct TraceRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The bytes do not end where a record does.
-    #[error("the trace ends within a record: {bytes} bytes are no multiple of {RECORD_BYTES}")]
+    #[error("the trace ends within a record: {bytes} bytes is not a multiple of {RECORD_BYTES}")]
     Truncated {
         /// Length of the trace.
         bytes: usize,
     },
-    /// An operation that is not known.
-    #[error("record {record}: operation {op} is not known")]
+    /// An unknown operation.
+    #[error("record {record}: unknown operation {op}")]
     UnknownOp {
         /// Index of the record.
         record: usize,

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
             if text.contains("OUT_OF_MEMORY")
                 && let Some(failure) = engine::cuda::last_failure()
             {
-                term::log(&format!("the last allocation that was refused: {failure}"));
+                term::log(&format!("the last refused allocation: {failure}"));
             }
             ExitCode::FAILURE
         }

@@ -10,15 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
 
-use super::hooks::real;
+use super::calls;
 
-/// One context.
 #[derive(Debug, Clone, Copy)]
 struct Context {
     handle: usize,
     /// The device, for a primary context that was retained through the hooks.
     primary_of: Option<c_int>,
-    /// How often it is retained.
     retained: u32,
     alive: bool,
     /// A stream beside the program's, for what must stay out of a capture; 0 until it is needed.
@@ -87,11 +85,10 @@ pub(super) fn end(number: u32) {
     };
     if aside != 0 {
         // SAFETY: the stream was created by `aside`, nothing else knows it, and its context lives.
-        unsafe { real::stream_destroy(aside) };
+        unsafe { calls::stream_destroy(aside) };
     }
 }
 
-/// The numbers of all contexts that are alive.
 pub(super) fn alive() -> Vec<u32> {
     let contexts = contexts();
     (0..).zip(contexts.iter()).filter(|(_, known)| known.alive).map(|(number, _)| number).collect()
@@ -153,6 +150,6 @@ pub(super) fn aside(number: u32) -> Result<usize, c_int> {
     let known = context.aside;
     drop(contexts);
     // SAFETY: another thread was first; nothing knows the stream that was just created.
-    unsafe { real::stream_destroy(created) };
+    unsafe { calls::stream_destroy(created) };
     Ok(known)
 }

@@ -6,8 +6,8 @@ use std::ptr;
 
 use cudarc::driver::sys;
 
-use super::contexts;
-use super::hooks::real;
+use super::codes::{INVALID_CONTEXT, INVALID_HANDLE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS};
+use super::{calls, contexts};
 use crate::alloc::driver::{
     Address, Driver, DriverBlock, DriverError, DriverRequest, DriverStream, EventId, EventState,
     Origin, Window,
@@ -19,9 +19,6 @@ const BLOCK_ALIGN: u64 = 256;
 /// The stream of memory that was allocated, or is freed, without a stream: `cuMemAlloc_v2` and
 /// `cuMemFree_v2`. It is no handle of the driver's.
 pub(super) const NO_STREAM: u64 = u64::MAX;
-
-pub(super) const SUCCESS: c_int = 0;
-pub(super) const OUT_OF_MEMORY: c_int = 2;
 
 thread_local! {
     /// The code of this thread's last free of a block that is not the cache's.
@@ -35,16 +32,11 @@ pub(super) fn take_last_free() -> c_int {
 }
 
 /// A code as the cache's error.
-pub(super) fn error_of(code: c_int) -> DriverError {
+fn error_of(code: c_int) -> DriverError {
     if code == OUT_OF_MEMORY {
         return DriverError::OutOfMemory;
     }
-    DriverError::Failed { code: i64::from(code), message: describe(code) }
-}
-
-/// The driver's name for a code.
-pub(super) fn describe(code: c_int) -> String {
-    real::error_name(code).unwrap_or_else(|| format!("CUDA error {code}"))
+    DriverError::Failed { code: i64::from(code), message: calls::describe(code) }
 }
 
 fn check(code: c_int) -> Result<(), DriverError> {
@@ -72,17 +64,18 @@ impl Driver for CudaDriver {
         let DriverStream { device, raw } = request.stream;
         if request.align > BLOCK_ALIGN {
             return Err(DriverError::Failed {
-                code: i64::from(sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as c_int),
+                code: i64::from(NOT_SUPPORTED),
                 message: format!("the device aligns blocks to {BLOCK_ALIGN} bytes, no more"),
             });
         }
         let bytes = usize::try_from(request.bytes).map_err(|_| DriverError::OutOfMemory)?;
         let result = match (request.window, raw) {
             (Window::Capture, _) => alloc_aside(device, bytes),
-            (Window::Eager, NO_STREAM) => contexts::within(device, || real::alloc(bytes))
-                .unwrap_or(Err(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as c_int)),
+            (Window::Eager, NO_STREAM) => {
+                contexts::within(device, || calls::alloc(bytes)).unwrap_or(Err(INVALID_CONTEXT))
+            }
             (Window::Eager, raw) => {
-                let result = real::alloc_async(bytes, raw as usize);
+                let result = calls::alloc_async(bytes, raw as usize);
                 if result == Err(OUT_OF_MEMORY) {
                     // A refusal may stay on the stream as its next error. It is dealt with here and
                     // now, so nobody else needs to see it.
@@ -101,11 +94,11 @@ impl Driver for CudaDriver {
             // A block whose stream is gone has no order to keep to: its work was waited for.
             (_, NO_STREAM) | (Origin::Cache, 0) => {
                 // SAFETY: the caller gives the same guarantees.
-                contexts::within(device, || unsafe { real::free(address) })
-                    .unwrap_or(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as c_int)
+                contexts::within(device, || unsafe { calls::free(address) })
+                    .unwrap_or(INVALID_CONTEXT)
             }
             // SAFETY: the caller gives the same guarantees.
-            (_, raw) => unsafe { real::free_async(address, raw as usize) },
+            (_, raw) => unsafe { calls::free_async(address, raw as usize) },
         };
         if block.origin == Origin::Foreign {
             LAST_FREE.set(code);
@@ -137,22 +130,19 @@ impl Driver for CudaDriver {
 
     fn free_bytes(&self) -> Option<u64> {
         let context = contexts::current().or_else(|| contexts::alive().first().copied())?;
-        contexts::within(context, || memory_info().map(|(free_bytes, _)| free_bytes))?
+        contexts::within(context, || calls::memory_info().map(|(free_bytes, _)| free_bytes))?
     }
 
     fn record_event(&self, stream: DriverStream) -> Result<EventId, DriverError> {
         let DriverStream { device, raw } = stream;
         if raw == NO_STREAM {
-            return Err(error_of(sys::CUresult::CUDA_ERROR_INVALID_HANDLE as c_int));
+            return Err(error_of(INVALID_HANDLE));
         }
         let mut event: sys::CUevent = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: the place is valid.
         let create = || unsafe { sys::cuEventCreate(&mut event, flags) as c_int };
-        check(
-            contexts::within(device, create)
-                .unwrap_or(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as c_int),
-        )?;
+        check(contexts::within(device, create).unwrap_or(INVALID_CONTEXT))?;
         // SAFETY: the event was just created; the handle is a stream's that is not gone.
         let code = unsafe { sys::cuEventRecord(event, stream_of(raw)) as c_int };
         if code != SUCCESS {
@@ -184,7 +174,7 @@ fn alloc_aside(device: u32, bytes: usize) -> Result<u64, c_int> {
     let work = || {
         let mode = exchange_capture_mode(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
         let result = contexts::aside(device).and_then(|stream| {
-            let address = real::alloc_async(bytes, stream)?;
+            let address = calls::alloc_async(bytes, stream)?;
             // SAFETY: the stream is the context's own and lives as long as it.
             let code = unsafe { sys::cuStreamSynchronize(stream_of(stream as u64)) as c_int };
             if code == SUCCESS { Ok(address) } else { Err(code) }
@@ -192,8 +182,7 @@ fn alloc_aside(device: u32, bytes: usize) -> Result<u64, c_int> {
         exchange_capture_mode(mode)?;
         result
     };
-    contexts::within(device, work)
-        .unwrap_or(Err(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as c_int))
+    contexts::within(device, work).unwrap_or(Err(INVALID_CONTEXT))
 }
 
 fn exchange_capture_mode(
@@ -222,12 +211,4 @@ fn trim_current() {
             sys::cuMemPoolTrimTo(pool, 0);
         }
     }
-}
-
-/// Free and total bytes of the current context's device.
-pub(super) fn memory_info() -> Option<(u64, u64)> {
-    let (mut free_bytes, mut total_bytes) = (0, 0);
-    // SAFETY: the places are valid.
-    let code = unsafe { sys::cuMemGetInfo_v2(&mut free_bytes, &mut total_bytes) };
-    (code == sys::CUresult::CUDA_SUCCESS).then_some((free_bytes as u64, total_bytes as u64))
 }

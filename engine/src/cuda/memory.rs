@@ -9,8 +9,7 @@ use std::sync::OnceLock;
 use candle_core::Device;
 use cudarc::driver::sys;
 
-use super::driver::memory_info;
-use super::hooks::real;
+use super::calls::{self, memory_info};
 
 /// One reading of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,7 +56,7 @@ impl DeviceProbe {
         if self.device.synchronize().is_err() {
             return DeviceMemory::default();
         }
-        let host = |key| if self.unified { crate::runner::host::meminfo_bytes(key) } else { None };
+        let host = |key| if self.unified { crate::host::meminfo_bytes(key) } else { None };
         DeviceMemory {
             free_bytes: memory_info().map(|(free_bytes, _)| free_bytes),
             process_bytes: self.nvml.as_ref().and_then(NvmlDevice::process_bytes),
@@ -90,9 +89,9 @@ pub struct Ballast {
     _device: Device,
 }
 
-/// The driver does not say how much memory is free.
+/// The driver does not report how much memory is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the driver does not say how much of the device's memory is free")]
+#[error("the driver does not report how much of the device's memory is free")]
 pub struct FreeMemoryUnknown;
 
 /// Blocks of a ballast, from large to small.
@@ -113,7 +112,7 @@ impl Ballast {
                 if free_bytes < leave_bytes + block_bytes {
                     break;
                 }
-                match real::alloc(block_bytes as usize) {
+                match calls::alloc(block_bytes as usize) {
                     Ok(address) => blocks.push(address),
                     // In pieces, or held by somebody else by now.
                     Err(_) => break,
@@ -129,7 +128,7 @@ impl Drop for Ballast {
         for &address in &self.blocks {
             // SAFETY: the block came from the driver, nobody has used it, and it is freed once. A
             // refusal loses it until the process ends, which is near.
-            unsafe { real::free(address) };
+            unsafe { calls::free(address) };
         }
     }
 }
@@ -178,7 +177,6 @@ type InitFn = unsafe extern "C" fn() -> c_int;
 type FindFn = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
 type ProcessesFn = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut ProcessInfo) -> c_int;
 
-/// The functions of NVML that are used here.
 #[derive(Debug, Clone, Copy)]
 struct Nvml {
     find: FindFn,
@@ -215,7 +213,6 @@ impl Nvml {
     }
 }
 
-/// A device as NVML knows it.
 #[derive(Debug)]
 struct NvmlDevice {
     nvml: Nvml,

@@ -9,7 +9,8 @@ use std::ptr;
 
 use cudarc::driver::sys;
 
-use super::driver::{SUCCESS, describe, memory_info};
+use super::calls::{describe, memory_info};
+use super::codes::SUCCESS;
 use crate::alloc::driver::sim::SimDriver;
 use crate::alloc::policy::{
     Action, Cap, CapRequest, EffectiveCap, KillSwitch, alloc_cache_action, plan_cap,

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::driver::CudaDriver;
-use super::{capture, contexts};
+use super::{contexts, window};
 use crate::alloc::driver::DriverStream;
 use crate::alloc::{Cache, StreamKey};
 
@@ -29,7 +29,7 @@ fn is_special(raw: usize) -> bool {
 /// that is captured without the cache, and for what the driver does not know.
 #[inline]
 pub(super) fn cacheable(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
-    if is_special(raw) || capture::is_outside(raw) { None } else { any(cache, raw) }
+    if is_special(raw) || window::is_outside(raw) { None } else { any(cache, raw) }
 }
 
 /// The key of any stream, of a special one too: a free may be ordered on it.
@@ -54,7 +54,6 @@ fn look_up(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
     Some(key)
 }
 
-/// The key of a stream of a context.
 pub(super) fn key_of(cache: &Cache<CudaDriver>, context: u32, raw: u64) -> StreamKey {
     cache.register_stream(DriverStream { device: context, raw })
 }

@@ -4,7 +4,7 @@
 //! would not start on a machine without a driver. So each has a definition here instead, which jumps
 //! to the real one and looks it up the first time. [`check_libraries`] says beforehand, in words,
 //! what is missing; a call that comes without that check, and finds nothing, returns
-//! [`UNRESOLVED`] instead of stopping the program.
+//! [`SHARED_OBJECT_SYMBOL_NOT_FOUND`] instead of stopping the program.
 //!
 //! The functions that memory goes through are defined in `hooks` and only looked up here.
 
@@ -13,14 +13,11 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use super::codes::SHARED_OBJECT_SYMBOL_NOT_FOUND;
+
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("feature `cuda` of `engine` is made for Linux on x86-64 and AArch64");
 
-/// What a function returns that could not be found: `CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND`. It
-/// is an error for cuBLAS and cuRAND too.
-pub(super) const UNRESOLVED: c_int = 302;
-
-/// A shared library of CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
     Driver,
@@ -136,7 +133,6 @@ impl Slot {
         if known.is_null() { self.resolve() } else { known }
     }
 
-    /// Whether the real function exists.
     pub(super) fn is_found(&self) -> bool {
         self.target() != unresolved as *mut c_void
     }
@@ -157,7 +153,8 @@ impl Slot {
 /// Stands for a function that does not exist here. It takes no arguments, which no caller of the C
 /// convention notices.
 extern "C" fn unresolved() -> c_int {
-    UNRESOLVED
+    // An error for cuBLAS and cuRAND too.
+    SHARED_OBJECT_SYMBOL_NOT_FOUND
 }
 
 /// Called by [`resolve_and_jump`] with the slot of the function that was called.

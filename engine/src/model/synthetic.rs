@@ -39,7 +39,7 @@ pub fn ensure_synthetic(description: &Path) -> anyhow::Result<PathBuf> {
         format!("cannot read the model description `{}`", description.display())
     })?;
     let geometry = Geometry::parse(&text)
-        .with_context(|| format!("in the model description `{}`", description.display()))?;
+        .with_context(|| format!("invalid model description `{}`", description.display()))?;
     let name = description
         .file_stem()
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());

@@ -81,7 +81,7 @@ impl AllocatorRun {
     /// are not understood are warned of, once each.
     ///
     /// # Errors
-    /// Where it was installed before, or the device cannot be opened.
+    /// Where it is installed already, or the device cannot be opened.
     pub fn install(
         allocator: &HostAllocator,
         args: &Args,
@@ -153,7 +153,7 @@ impl AllocatorRun {
             && cap.exceeds_free_memory
         {
             term::log(&format!(
-                "warning: the allocator cache's cap ({}) is larger than the memory that is free",
+                "warning: the allocator cache's cap ({}) exceeds the free memory",
                 cap.source.as_str()
             ));
         }
@@ -169,8 +169,9 @@ fn serve_cuda(device: &Device, config: Config) -> anyhow::Result<Served> {
         Err(error @ cuda::InstallError::Shadowed) => error,
         Err(error) => return Err(error).context("cannot install the allocator cache"),
     };
-    term::log(&format!("warning: {error}; the driver's own memory pool is used instead"));
-    let pool = DriverPool::install(config).with_context(|| format!("no fallback left: {error}"))?;
+    term::log(&format!("warning: {error}; using the driver's own memory pool instead"));
+    let pool = DriverPool::install(config)
+        .with_context(|| format!("there is no fallback either: {error}"))?;
     Ok(Served::CudaPool(Box::new(pool), error.to_string()))
 }
 

@@ -40,16 +40,16 @@ pub struct Args {
     /// --max-tokens. This is the default, with 512 tokens.
     #[arg(long, value_name = "N")]
     pub prompt_tokens: Option<NonZeroUsize>,
-    /// Tokens to generate at most, the one that prefill yields included.
+    /// The most tokens to generate, counting the one that prefill yields.
     #[arg(short = 'n', long, value_name = "N", default_value = "32")]
     pub max_tokens: NonZeroUsize,
-    /// Tokens to generate in the discarded pass before; 0 leaves that pass out.
+    /// Tokens to generate in the warm-up pass, which is discarded; 0 skips it.
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub warmup_tokens: usize,
-    /// Tokens that a prefill forward takes at most; bounds the memory of attention.
+    /// The most tokens in one prefill forward; bounds the memory of attention.
     #[arg(long, value_name = "N", default_value = "512")]
     pub prefill_chunk: NonZeroUsize,
-    /// Compute threads; without it, the environment's, else one for each core.
+    /// Compute threads; by default as many as the environment says, else one per core.
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
     /// Where to compute: `cpu`, `cuda`, or `cuda:N` for the N-th device.
@@ -73,7 +73,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Refuses what makes no sense together, before anything is loaded.
+    /// Refuses options that contradict each other, before anything is loaded.
     ///
     /// # Errors
     /// Which options do not fit the device.
@@ -88,8 +88,8 @@ impl Args {
                 if let Some(driver) = self.host_driver {
                     let driver = driver.as_str();
                     anyhow::bail!(
-                        "--host-driver {driver} is below the cache of host memory, which a CUDA \
-                         device does without: leave it out, or take `--device cpu`"
+                        "--host-driver {driver} is for host memory, which the cache does not serve with a \
+                         CUDA device: leave it out, or use `--device cpu`"
                     );
                 }
             }
@@ -117,7 +117,7 @@ impl FromStr for DeviceKind {
             Some(("cuda", ordinal)) => ordinal
                 .parse()
                 .map(DeviceKind::Cuda)
-                .map_err(|_| format!("`{ordinal}` is no device number")),
+                .map_err(|_| format!("`{ordinal}` is not a device number")),
             _ => Err("expected `cpu`, `cuda` or `cuda:N`".to_owned()),
         }
     }
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(check(&["--device", "cuda", "--leave-free-mb", "0"]), Ok(()));
         assert!(check(&["--leave-free-mb", "0"]).unwrap_err().contains("needs a CUDA device"));
         let mixed = check(&["--device", "cuda:1", "--host-driver", "mmap"]).unwrap_err();
-        assert!(mixed.contains("take `--device cpu`"), "{mixed}");
+        assert!(mixed.contains("use `--device cpu`"), "{mixed}");
     }
 
     #[test]

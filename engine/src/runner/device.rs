@@ -5,12 +5,12 @@ use candle_core::Device;
 use formats::cell_report::{DeviceInfo, Memory, MemoryWindow};
 
 use super::args::DeviceKind;
-use super::host;
 #[cfg(feature = "cuda")]
 use super::term;
 #[cfg(feature = "cuda")]
 use crate::cuda::memory::{Ballast, DeviceProbe};
 use crate::decode::{Pass, StepObserver};
+use crate::host;
 
 /// Opens a device.
 ///
@@ -51,7 +51,6 @@ impl Monitor {
         }
     }
 
-    /// The device for the report.
     pub(super) fn info(&self) -> DeviceInfo {
         #[cfg(feature = "cuda")]
         if let Some(probe) = &self.probe {

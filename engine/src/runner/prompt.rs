@@ -14,10 +14,8 @@ const CORPUS: &str = include_str!("corpus.txt");
 /// Tokens of the fixed prompt where nothing was asked for.
 const DEFAULT_TOKENS: usize = 512;
 
-/// A prompt and what ends its answer.
 pub(super) struct Prompt {
     pub(super) ids: Vec<u32>,
-    /// Tokens that were asked for.
     pub(super) target: usize,
     /// Stop tokens: none for a fixed prompt, so that every run decodes as many tokens.
     pub(super) stop: Vec<u32>,

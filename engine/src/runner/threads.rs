@@ -35,7 +35,7 @@ pub fn init_threads(wanted: Option<NonZeroUsize>) -> Threads {
             (Some(_), Some(value)) => format!("{value} threads, overridden"),
             (Some(raw), None) => {
                 super::term::log(&format!(
-                    "warning: {name}={raw} is no positive number and is ignored"
+                    "warning: {name}={raw} is not a positive number; ignored"
                 ));
                 "ignored: no positive number".to_owned()
             }

@@ -5,7 +5,6 @@ use formats::cell_report::MemoryWindow;
 use super::device::Monitor;
 use crate::decode::{Pass, StepObserver};
 
-/// Decode steps of a window.
 pub(super) const WINDOW_STEPS: u64 = 64;
 
 /// Notes the resident set and the device's memory at the end of each window of decode steps, and
@@ -18,7 +17,6 @@ pub(super) struct WindowObserver<'a> {
 }
 
 impl<'a> WindowObserver<'a> {
-    /// Observes a pass before `inner` does.
     pub(super) fn new(inner: &'a mut dyn StepObserver, monitor: &'a Monitor) -> Self {
         Self { inner, monitor, windows: Vec::new(), steps: 0 }
     }

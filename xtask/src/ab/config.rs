@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::ab::gate::{Gate, parse_gate};
+use crate::ab::gate::{Bound, Gate, parse_gate};
 use crate::ab::metric::Metric;
 use crate::base::definition::{nearest, parse_toml};
 use crate::base::diagnostic::HintExt as _;
@@ -411,8 +411,7 @@ fn check_gates(plan: &AbPlan) -> anyhow::Result<()> {
             gate.text,
             names.join(", ")
         );
-        let is_against_itself =
-            name == BASE && matches!(gate.bound, crate::ab::gate::Bound::PercentOfBase(_));
+        let is_against_itself = name == BASE && matches!(gate.bound, Bound::Change(_));
         ensure!(!is_against_itself, "gate `{}`: base does not change against itself", gate.text);
     }
     Ok(())

@@ -6,9 +6,10 @@ use super::activation::Activation;
 use super::analysis::{AbResult, LegResult, VersusBase, describe_work};
 use super::config::Role;
 use super::same_work::WorkCheck;
+use crate::ab::figures::{show_change, show_interval, show_size};
 use crate::ab::metric::{Kind, Metric};
 use crate::stats::memory_curve::{CurveJudgement, HeldSource};
-use crate::stats::verdict::{Scale, Verdict};
+use crate::stats::verdict::Verdict;
 
 pub(crate) use report::render_report;
 
@@ -71,28 +72,23 @@ fn render_verdict(result: &AbResult, leg: &LegResult) -> Option<String> {
 
 /// The change of a metric with its interval and noise floor, and what it takes to see more.
 fn describe_change(metric: Metric, versus: &VersusBase) -> String {
-    let show = |value: f64| show_change(metric, versus.scale, value);
-    let unit = match versus.scale {
-        Scale::LogRatio => " %",
-        Scale::Difference => "",
-    };
-    let mut text = format!("{} {}{unit}", metric.label(), show(versus.change));
+    let scale = versus.scale;
     let blocks = if versus.blocks == 1 { "block" } else { "blocks" };
-    let _ = write!(
-        text,
-        " (95 % interval {} to {}, {} {blocks}",
-        show(versus.interval.low),
-        show(versus.interval.high),
+    let mut text = format!(
+        "{} {} (95 % interval {}, {} {blocks}",
+        metric.label(),
+        show_change(metric, scale, versus.change),
+        show_interval(metric, scale, versus.interval),
         versus.blocks
     );
     if let Some(floor) = versus.noise_floor {
-        let _ = write!(text, ", noise floor {}{unit}", show_size(metric, versus.scale, floor));
+        let _ = write!(text, ", noise floor {}", show_size(metric, scale, floor));
     }
     text.push(')');
     if versus.verdict == Some(Verdict::Unresolved) {
         if let Some(detectable) = versus.detectable {
-            let size = show_size(metric, versus.scale, detectable);
-            let _ = write!(text, "; these blocks could have seen {size}{unit}");
+            let size = show_size(metric, scale, detectable);
+            let _ = write!(text, "; these blocks could have seen {size}");
         }
         match versus.blocks_needed {
             Some(needed) => {
@@ -105,22 +101,6 @@ fn describe_change(metric: Metric, versus: &VersusBase) -> String {
         text.push_str("; real, but smaller than the margin");
     }
     text
-}
-
-fn show_change(metric: Metric, scale: Scale, value: f64) -> String {
-    match scale {
-        _ if !value.is_finite() => "unbounded".to_owned(),
-        Scale::LogRatio => format!("{value:+.2}"),
-        Scale::Difference if value >= 0.0 => format!("+{}", metric.render(value)),
-        Scale::Difference => metric.render(value),
-    }
-}
-
-fn show_size(metric: Metric, scale: Scale, value: f64) -> String {
-    match scale {
-        Scale::LogRatio => format!("{value:.2}"),
-        Scale::Difference => metric.render(value),
-    }
 }
 
 /// The table of legs: what was counted, what it cost, and what it held, side by side.

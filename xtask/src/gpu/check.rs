@@ -20,7 +20,6 @@ mod seen;
 /// The `schema` number of the journal and of `result.json`.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// What a check came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -43,14 +42,10 @@ impl Verdict {
     }
 }
 
-/// One check, judged.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct CheckResult {
-    /// Its name, for example `decode/llama-3.2-1b`.
     pub(crate) name: String,
-    /// What it came to.
     pub(crate) verdict: Verdict,
-    /// What was seen, or why there is no verdict.
     pub(crate) seen: String,
     /// The figures behind it; null where there are none.
     pub(crate) figures: serde_json::Value,
@@ -58,12 +53,9 @@ pub(crate) struct CheckResult {
     pub(crate) legs: Vec<String>,
 }
 
-/// All checks of one run of the command.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct GpuResult {
-    /// [`SCHEMA`].
     pub(crate) schema: u32,
-    /// The day.
     pub(crate) date: String,
     /// The card, as the program names it.
     pub(crate) card: String,
@@ -71,22 +63,15 @@ pub(crate) struct GpuResult {
     pub(crate) is_standin: bool,
     /// Commit of the checkout, and whether tracked files differ from it.
     pub(crate) commit: String,
-    /// Whether tracked files differ from it.
     pub(crate) dirty: Option<bool>,
-    /// SHA-256 of the program.
     pub(crate) binary_sha256: String,
-    /// Seconds that all of it took.
     pub(crate) wall_s: f64,
-    /// Seconds that it was allowed to take.
     pub(crate) budget_s: f64,
-    /// Whether a signal ended it.
     pub(crate) interrupted: bool,
-    /// The checks, in order.
     pub(crate) checks: Vec<CheckResult>,
 }
 
 impl GpuResult {
-    /// Whether a check failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.checks.iter().any(|check| check.verdict == Verdict::Fail)
     }

@@ -55,7 +55,6 @@ const KNOWN_VERSIONS: &[(u32, u32)] = &[
     (13, 4),
 ];
 
-/// The release of a toolkit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ToolkitVersion {
     /// 13 of 13.0.
@@ -76,12 +75,10 @@ impl ToolkitVersion {
         format!("{}0{}0", self.major, self.minor)
     }
 
-    /// Whether the pinned cudarc knows it.
     pub(crate) fn is_known(self) -> bool {
         KNOWN_VERSIONS.contains(&(self.major, self.minor))
     }
 
-    /// The oldest and the newest that are known.
     pub(crate) fn known_range() -> String {
         let name = |version: Option<&(u32, u32)>| {
             version.map(|(major, minor)| format!("{major}.{minor}")).unwrap_or_default()
@@ -145,11 +142,9 @@ pub(crate) fn plan_carried(version: ToolkitVersion) -> Vec<String> {
 /// What a build reads from the environment.
 #[derive(Debug, Clone)]
 pub(crate) struct BuildEnv {
-    /// The compiler.
     pub(crate) nvcc: String,
     /// A folder whose `lib64` holds the names that the linker asks for.
     pub(crate) home: String,
-    /// The toolkit's release.
     pub(crate) version: ToolkitVersion,
     /// For which chip kernels are compiled.
     pub(crate) compute_cap: String,

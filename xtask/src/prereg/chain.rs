@@ -9,22 +9,18 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use similar::TextDiff;
 
-/// The `schema` number that this version writes.
 const SCHEMA: u32 = 1;
 
 /// `NAME.frozen.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Frozen {
-    /// The version of this format.
     schema: u32,
-    /// Name of the ladder.
     pub(crate) name: String,
     /// The versions, oldest first.
     pub(crate) versions: Vec<Version>,
 }
 
-/// One frozen version of a document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Version {
@@ -38,32 +34,24 @@ pub(crate) struct Version {
     pub(crate) data: DataBefore,
     /// What is fixed besides the text.
     pub(crate) pins: Pins,
-    /// SHA-256 of the document.
     pub(crate) document_sha256: String,
-    /// The document, whole.
     pub(crate) document: String,
-    /// Hash of the version before; `None` for the first.
     pub(crate) previous_sha256: Option<String>,
     /// SHA-256 of this entry without this field, as compact JSON.
     pub(crate) entry_sha256: String,
 }
 
-/// What is fixed besides the document's text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pins {
-    /// The commit that was checked out.
     pub(crate) commit: String,
     /// Hash of the code that base rungs run; for a foreign runner, of its program. `None` where the
     /// program is not a file that can be read.
     pub(crate) code_sha256: Option<String>,
-    /// SHA-256 of the runner's definition.
     pub(crate) runner_sha256: String,
-    /// SHA-256 of the model's file or geometry.
     pub(crate) model_sha256: String,
     /// Commits that items apply, by the revision that the document names.
     pub(crate) revisions: std::collections::BTreeMap<String, String>,
-    /// Chip and memory of the machine.
     pub(crate) machine: String,
 }
 
@@ -82,43 +70,32 @@ impl Pins {
     }
 }
 
-/// What had been measured when a version was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DataBefore {
-    /// Runs that existed.
     pub(crate) runs: u64,
-    /// Launches in them.
     pub(crate) launches: u64,
 }
 
 /// A new version, before it has a place in the chain.
 #[derive(Debug, Clone)]
 pub(crate) struct NewVersion {
-    /// `YYYY-MM-DD`
     pub(crate) date: String,
-    /// Why it is amended.
     pub(crate) why: Option<String>,
-    /// What has been measured so far.
     pub(crate) data: DataBefore,
-    /// What is fixed besides the text.
     pub(crate) pins: Pins,
-    /// The document.
     pub(crate) document: String,
 }
 
-/// Lower-case hex SHA-256.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Frozen {
-    /// An empty chain, which its first version will begin.
     pub(crate) fn new(name: &str) -> Frozen {
         Frozen { schema: SCHEMA, name: name.to_owned(), versions: Vec::new() }
     }
 
-    /// The chain with a further version.
     pub(crate) fn with(mut self, new: NewVersion) -> anyhow::Result<Frozen> {
         let mut version = Version {
             version: self.versions.len() as u32 + 1,
@@ -144,7 +121,6 @@ impl Frozen {
         }
     }
 
-    /// The file's text.
     pub(crate) fn render(&self) -> anyhow::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }

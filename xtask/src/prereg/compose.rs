@@ -13,11 +13,9 @@ pub(crate) const NULL: &str = "null";
 /// An item that is out, and since when.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Dropped {
-    /// The item.
     pub(crate) item: String,
     /// 0: before the ladder, by its oracles; n: after the n-th round, by a rule.
     pub(crate) after_round: u32,
-    /// Why.
     pub(crate) why: String,
 }
 
@@ -28,9 +26,7 @@ pub(crate) struct Composed {
     pub(crate) id: String,
     /// What it is called after recomposition: `C′`.
     pub(crate) name: String,
-    /// The items that it carries now.
     pub(crate) items: Vec<String>,
-    /// Whether it runs.
     pub(crate) state: RungState,
 }
 
@@ -49,13 +45,11 @@ pub(crate) enum RungState {
 /// What one launch is run with, besides the protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Configuration {
-    /// Environment to set.
     pub(crate) env: BTreeMap<String, String>,
     /// Variables to remove first: everything that any item or the protocol sets.
     pub(crate) controlled: BTreeSet<String>,
     /// Runner arguments to append.
     pub(crate) args: Vec<String>,
-    /// Cargo features to build with.
     pub(crate) features: Vec<String>,
     /// Commits to apply on top of the frozen one, in order.
     pub(crate) revs: Vec<String>,
@@ -221,7 +215,7 @@ mod tests {
     use super::*;
     use crate::prereg::document::parse_document;
 
-    const SEED: &str = include_str!("../../tests/prereg/seed.toml");
+    const SEED: &str = include_str!("../../tests/it/prereg/seed.toml");
 
     fn drop_item(item: &str, after_round: u32) -> Dropped {
         Dropped { item: item.to_owned(), after_round, why: String::new() }

@@ -7,100 +7,75 @@ use serde::Serialize;
 
 use super::compose::{Composed, Dropped, RungState, plan_rungs, with_dependents};
 use super::document::{Action, Document};
-use super::expr::Truth;
 use super::oracle::{TrialOutcome, Verdict, item_trials, judge_trial, rung_trials};
 use super::sample::{Record, total_cost_s};
+use crate::stats::expr::Truth;
 
 pub(crate) use round::{Conditions, ReadsAs, Round, is_fraction, launches, percent};
 
 mod round;
 
-/// What the samples say so far.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Standing {
     /// Every trial that could be judged, in order.
     pub(crate) trials: Vec<TrialOutcome>,
-    /// Items that are out.
     pub(crate) dropped: Vec<Dropped>,
-    /// The ladder as it stands, after every drop so far.
     pub(crate) ladder: Vec<Composed>,
     /// Passes over the ladder that are complete, with what was judged.
     pub(crate) rounds: Vec<Round>,
-    /// How far it is.
     pub(crate) phase: Phase,
 }
 
-/// How far a run is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub(crate) enum Phase {
-    /// Trials of items are missing.
     ItemOracles,
-    /// Trials of rungs are missing.
     RungOracles,
     /// A pass over the ladder is under way.
     Ladder {
-        /// Which, from 1.
         round: u32,
     },
-    /// A rule fired that ends the run.
     Decided {
-        /// The rule.
         rule: String,
-        /// What it authorises, item by item.
         landing: Landing,
     },
     /// Everything was measured and no rule fired.
     Undecided {
-        /// Why.
         why: String,
     },
 }
 
-/// What a rule authorises.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Landing {
-    /// Items that land.
     pub(crate) land: Vec<String>,
-    /// Items that stay out.
     pub(crate) park: Vec<String>,
 }
 
-/// How a rule came out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RuleOutcome {
-    /// The rule.
     pub(crate) rule: String,
-    /// Whether it fired.
     pub(crate) result: RuleResult,
-    /// Why, in words.
     pub(crate) why: String,
 }
 
-/// Whether a rule fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RuleResult {
-    /// It did.
     Fired,
-    /// Its condition does not hold.
     DoesNotHold,
     /// Its condition speaks of what does not exist: a crashed rung, a failed read.
     DoesNotApply,
     /// It cannot be judged, so no later rule may be taken.
     CannotBeJudged,
-    /// An earlier rule was taken.
     NotReached,
 }
 
 impl Standing {
-    /// The last pass over the ladder that is complete.
     pub(crate) fn last_round(&self) -> Option<&Round> {
         self.rounds.last()
     }
 }
 
-/// Judges everything that the samples allow to judge.
 pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
     let mut standing = Standing {
         trials: Vec::new(),
@@ -240,7 +215,6 @@ fn plan_landing(document: &Document, action: &Action, dropped: &[Dropped]) -> La
     Landing { land, park }
 }
 
-/// Whether a rung of this state is measured.
 pub(crate) fn is_measured(rung: &Composed) -> bool {
     !matches!(rung.state, RungState::Void(_))
 }

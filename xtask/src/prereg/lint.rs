@@ -9,29 +9,23 @@ use std::fmt;
 
 use super::compose::with_needs;
 use super::document::{Action, Document, NullRung, OnDrop, OracleCheck, Role, Source};
-use super::expr::Expr;
 use super::judge::percent;
 use super::metric::report_fields;
 use super::plan::count_launches;
+use crate::stats::expr::Expr;
 
 mod outcomes;
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// What kind of finding: a word that a waiver names.
     pub(crate) code: &'static str,
-    /// What it is about.
     pub(crate) subject: String,
-    /// How grave it is.
     pub(crate) severity: Severity,
-    /// What is wrong, and what would be right.
     pub(crate) text: String,
-    /// Why the author accepts it, if so.
     pub(crate) waived: Option<String>,
 }
 
-/// How grave a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
     /// The ladder cannot be frozen with it.
@@ -41,12 +35,10 @@ pub(crate) enum Severity {
 }
 
 impl Finding {
-    /// What a waiver names: `code:subject`.
     pub(crate) fn name(&self) -> String {
         format!("{}:{}", self.code, self.subject)
     }
 
-    /// Whether it stands in the way of freezing.
     pub(crate) fn is_blocking(&self) -> bool {
         self.severity == Severity::Error && self.waived.is_none()
     }
@@ -70,16 +62,13 @@ impl fmt::Display for Finding {
 /// What is known beyond the document.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Surroundings {
-    /// Whether the runner writes a cell report.
     pub(crate) reports: Reports,
     /// The noise of an earlier run, as a fraction.
     pub(crate) measured_noise: Option<f64>,
 }
 
-/// Whether a runner writes a cell report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Reports {
-    /// It does.
     #[default]
     Written,
     /// Its numbers are read from its output.
@@ -135,7 +124,6 @@ impl Linter<'_> {
         self.findings.push(Finding { code, subject, severity, text, waived: None });
     }
 
-    /// The conditions of rules and expectations.
     fn conditions(&self) -> Vec<&Expr> {
         let rules = self.document.rules.iter().map(|rule| &rule.when);
         rules.chain(self.document.expectations.iter().map(|one| &one.holds)).collect()

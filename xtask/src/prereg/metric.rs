@@ -11,8 +11,8 @@ use formats::cell_report::{
 use serde_json::Value;
 
 use super::document::{Document, Metric, Source, Statistic};
-use super::expr::Number;
 use super::sample::{Reading, Series};
+use crate::stats::expr::Number;
 use crate::stats::location::median;
 
 /// What a runner's JSON lines hold.

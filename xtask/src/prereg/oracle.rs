@@ -7,18 +7,15 @@ use serde::Serialize;
 
 use super::compose::with_needs;
 use super::document::{Bound, Difference, Document, Oracle, OracleCheck, number};
-use super::expr::Number;
 use super::metric::{figure, find_non_finite};
 use super::sample::{CommandRecord, LaunchRecord, Record, Series, Slot};
+use crate::stats::expr::Number;
 
 /// A launch for oracles: which settings and items. Oracles that ask for the same share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shot {
-    /// Items in force.
     pub(crate) items: Vec<String>,
-    /// Prompt length in tokens.
     pub(crate) prompt_tokens: u64,
-    /// Steps.
     pub(crate) steps: u64,
     /// Runner arguments, besides those of the protocol and the items.
     pub(crate) args: Vec<String>,
@@ -39,13 +36,10 @@ impl Shot {
 /// One oracle on one candidate.
 #[derive(Debug, Clone)]
 pub(crate) struct Trial<'a> {
-    /// The oracle.
     pub(crate) oracle: &'a Oracle,
     /// The item that is judged; `None` for an oracle of a rung.
     pub(crate) item: Option<&'a str>,
-    /// What it is compared with.
     pub(crate) base: Vec<String>,
-    /// The candidate.
     pub(crate) candidate: Vec<String>,
 }
 
@@ -59,7 +53,6 @@ impl Trial<'_> {
         }
     }
 
-    /// The launches that it needs, the base's first. A command needs none.
     pub(crate) fn shots(&self, document: &Document) -> Vec<Shot> {
         match self.oracle.check {
             OracleCheck::Command { .. } => Vec::new(),
@@ -103,28 +96,20 @@ pub(crate) fn rung_trials<'a>(
         .collect()
 }
 
-/// How a trial ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct TrialOutcome {
-    /// The oracle.
     pub(crate) oracle: String,
-    /// The item, where it judges one.
     pub(crate) item: Option<String>,
-    /// Whether the item passed.
     pub(crate) verdict: Verdict,
     /// The measured value, in words.
     pub(crate) measured: String,
-    /// The bound, in words.
     pub(crate) bound: String,
 }
 
-/// Whether an item passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// It did.
     Passed,
-    /// It did not, or it crashed.
     Failed,
 }
 
@@ -350,7 +335,6 @@ fn check_peaks(lifetime: &Series, window: &Series) -> (bool, String) {
     (true, format!("{} windows, lifetime never below", window.values.len()))
 }
 
-/// The bound of a check, in words.
 pub(crate) fn render_bound(check: &OracleCheck) -> String {
     match check {
         OracleCheck::TokensEqual => "the same tokens".to_owned(),

@@ -11,48 +11,32 @@ use crate::stats::schedule::plan_block;
 /// The next thing to do.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// Launch the runner.
     Launch(Launch),
-    /// Run a command oracle.
     Command(CommandStep),
-    /// Nothing is left to do.
     Finished,
 }
 
-/// A launch of the runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
-    /// Which launch it is.
     pub(crate) slot: Slot,
-    /// What it is called in progress lines.
     pub(crate) label: String,
-    /// Items in force.
     pub(crate) items: Vec<String>,
-    /// Prompt length in tokens.
     pub(crate) prompt_tokens: u64,
-    /// Steps.
     pub(crate) steps: u64,
-    /// Runner arguments, besides those of the protocol and the items.
     pub(crate) args: Vec<String>,
 }
 
-/// A command oracle's run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandStep {
-    /// The oracle.
     pub(crate) oracle: String,
-    /// The item that it judges.
     pub(crate) item: Option<String>,
-    /// The command and its arguments.
     pub(crate) command: Vec<String>,
-    /// Items in force.
     pub(crate) items: Vec<String>,
 }
 
 /// How many times a disturbed launch is made again before it counts as it is.
 pub(crate) const MAX_REJECTED: usize = 2;
 
-/// How often a launch was rejected so far.
 pub(crate) fn count_rejected(records: &[Record], slot: &Slot) -> usize {
     let is_rejected = |record: &&Record| {
         matches!(record, Record::Launch(launch)
@@ -61,7 +45,6 @@ pub(crate) fn count_rejected(records: &[Record], slot: &Slot) -> usize {
     records.iter().filter(is_rejected).count()
 }
 
-/// The next thing to do.
 pub(crate) fn plan_step(document: &Document, standing: &Standing, records: &[Record]) -> Step {
     let step = match standing.phase {
         Phase::ItemOracles => plan_trials(document, &item_trials(document), records),

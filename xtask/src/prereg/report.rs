@@ -14,47 +14,34 @@ pub(crate) use markdown::render_markdown;
 
 mod markdown;
 
-/// The `schema` number of `result.json`.
 const SCHEMA: u32 = 1;
 
 /// `result.json`: everything that a report says.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ResultFile {
-    /// The version of this format.
     pub(crate) schema: u32,
-    /// What was run.
     pub(crate) run: RunRecord,
-    /// How it ended.
     pub(crate) status: Status,
-    /// The rule that fired, if any.
     pub(crate) rule: Option<String>,
     /// What it authorises, in words.
     pub(crate) action: Option<String>,
-    /// What it authorises, item by item.
     pub(crate) landing: Option<Landing>,
     /// Why nothing was decided, if so.
     pub(crate) why_open: Option<String>,
-    /// Oracles.
     pub(crate) oracles: Vec<TrialOutcome>,
-    /// Items that are out.
     pub(crate) dropped: Vec<Dropped>,
-    /// Passes over the ladder.
     pub(crate) rounds: Vec<Round>,
     /// Expectations; `None` before a pass over the ladder is complete.
     pub(crate) scorecard: Option<Scorecard>,
-    /// Machine time.
     pub(crate) cost: Cost,
     /// What the document did not foresee.
     pub(crate) deviations: Vec<String>,
-    /// Versions up to the one that ran.
     pub(crate) versions: Vec<Amendment>,
 }
 
-/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// A rule fired.
     Decided,
     /// Everything was measured and no rule fired.
     Undecided,
@@ -62,29 +49,21 @@ pub(crate) enum Status {
     Incomplete,
 }
 
-/// Machine time of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Cost {
     /// Spent, in minutes, building and loading included.
     pub(crate) spent_min: f64,
-    /// The ceiling, in minutes.
     pub(crate) ceiling_min: f64,
     /// Launches, those that do not count included.
     pub(crate) launches: u64,
-    /// Why it went on past the ceiling, each time that it did.
     pub(crate) over_ceiling: Vec<String>,
 }
 
-/// One version of the document.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Amendment {
-    /// From 1.
     pub(crate) version: u32,
-    /// When it was frozen.
     pub(crate) date: String,
-    /// Why, for all but the first.
     pub(crate) why: Option<String>,
-    /// What had been measured before.
     pub(crate) data: DataBefore,
 }
 
@@ -99,7 +78,6 @@ impl ResultFile {
         self.status == Status::Decided && guards && oracles
     }
 
-    /// The file's text.
     pub(crate) fn render(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
@@ -250,7 +228,6 @@ fn output_deviation(document: &Document, records: &[Record]) -> Option<String> {
     })
 }
 
-/// The id of the primary read.
 fn primary(document: &Document) -> Option<&super::document::Read> {
     document.reads.iter().find(|read| read.role == Role::Primary)
 }

@@ -18,12 +18,12 @@ use crate::model::reference::is_plain_name;
 use crate::prereg::args::{Args, Command, NameArgs};
 use crate::prereg::chain::{DataBefore, Frozen, Version, parse_frozen};
 use crate::prereg::document::{Document, parse_document};
-use crate::prereg::expr::Number;
 use crate::prereg::judge::{Phase, judge};
 use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
 use crate::prereg::sample::{Record, RunRecord, Samples, parse_samples};
 use crate::prereg::samples::file as samples_file;
 use crate::prereg::template::render_template;
+use crate::stats::expr::Number;
 use crate::sys::git;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::{files, terminal};
@@ -40,12 +40,9 @@ use verify::Checked;
 
 /// Where documents lie.
 const DOCUMENTS: &str = "bench-configs/prereg";
-/// Where runners are defined.
 const RUNNERS: &str = "bench-configs/runners";
-/// Where runs lie.
 const RUNS: &str = "benchmarks/prereg";
 
-/// Does what is asked.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     match &args.command {
         Command::New(args) => new(root, args),
@@ -95,7 +92,6 @@ fn source_of(root: &Path, folder: &Path) -> String {
 /// A run of a ladder that is on disk.
 #[derive(Debug)]
 struct StoredRun {
-    /// The folder's name.
     name: String,
     folder: PathBuf,
     /// What was run; `None` where a crash came before the first line.
@@ -144,7 +140,6 @@ impl<'a> Ladder<'a> {
             .hint(format!("cargo xtask prereg freeze {}", self.name))
     }
 
-    /// The document of a frozen version, as it was frozen.
     fn document_of(&self, version: &Version) -> anyhow::Result<Document> {
         parse_document(
             &format!("version {} of {}", version.version, self.document_path()),
@@ -195,7 +190,6 @@ impl<'a> Ladder<'a> {
         })
     }
 
-    /// The noise that the last run measured, where there is one.
     fn read_noise(&self, frozen: Option<&Frozen>) -> anyhow::Result<Option<f64>> {
         let Some(frozen) = frozen else { return Ok(None) };
         for stored in self.read_runs()?.iter().rev() {
@@ -209,7 +203,6 @@ impl<'a> Ladder<'a> {
         Ok(None)
     }
 
-    /// Everything that the linter finds.
     fn lint(&self, document: &Document, runner: &Runner) -> anyhow::Result<Vec<Finding>> {
         let reports = match runner.result {
             ResultFormat::Report => Reports::Written,
@@ -237,7 +230,6 @@ fn run_order(name: &str) -> (String, u32) {
     (date.to_owned(), number)
 }
 
-/// The version that a run ran.
 fn version_of<'a>(frozen: &'a Frozen, run: &RunRecord) -> Option<&'a Version> {
     frozen.versions.iter().find(|version| version.entry_sha256 == run.entry_sha256)
 }

@@ -17,84 +17,60 @@ pub(crate) enum Record {
     Run(RunRecord),
     /// A binary was built, or found unchanged.
     Build(BuildRecord),
-    /// A launch of the runner.
     Launch(LaunchRecord),
-    /// A command oracle was run.
     Command(CommandRecord),
     /// The run went on past its ceiling.
     OverCeiling {
-        /// Why, in the words of who said so.
         reason: String,
     },
-    /// What was left did not fit the ceiling.
     Stopped {
-        /// Why, in words.
         why: String,
     },
     /// Something that the frozen document did not foresee.
     Deviation {
-        /// What, in words.
         text: String,
     },
 }
 
-/// What is being run, against which frozen document, and on what machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunRecord {
-    /// Name of the ladder.
     pub(crate) name: String,
-    /// Version of the frozen document, from 1.
     pub(crate) version: u32,
-    /// Hash of that version's entry in the chain.
     pub(crate) entry_sha256: String,
     /// `YYYY-MM-DD`
     pub(crate) date: String,
-    /// Chip and memory.
     pub(crate) machine: String,
-    /// The commit that was checked out.
     pub(crate) commit: String,
 }
 
-/// A binary that rungs run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BuildRecord {
     /// Which code and features: what [`super::compose::Configuration::build_key`] gives.
     pub(crate) key: String,
-    /// SHA-256 of the binary.
     pub(crate) sha256: String,
-    /// Machine time that it took, in seconds.
     pub(crate) cost_s: f64,
 }
 
-/// Which launch it was.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub(crate) enum Slot {
-    /// For oracles.
     Oracle {
         /// Which settings and items: what [`super::oracle::Shot::key`] gives.
         shot: String,
     },
-    /// For the ladder.
     Ladder {
-        /// Which pass over the ladder, from 1.
         round: u32,
         /// Id of the rung, [`super::compose::NULL`] for the null rung.
         rung: String,
-        /// Which repeat, from 1.
         repeat: u64,
     },
 }
 
-/// One launch of the runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LaunchRecord {
-    /// Which launch it was.
     #[serde(flatten)]
     pub(crate) slot: Slot,
-    /// Items that were in force.
     pub(crate) items: Vec<String>,
-    /// How it failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) failed: Option<Failure>,
     /// Why it does not count, where the machine was not quiet.
@@ -103,7 +79,6 @@ pub(crate) struct LaunchRecord {
     /// What disturbed it, in words; it may count all the same.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) disturbed: Vec<String>,
-    /// The readings, by metric.
     pub(crate) series: BTreeMap<String, Series>,
     /// Hash of the generated tokens, where the runner tells.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -114,41 +89,31 @@ pub(crate) struct LaunchRecord {
     /// The effective settings that the runner reported, for the reader.
     #[serde(skip_serializing_if = "serde_json::Value::is_null", default)]
     pub(crate) settings: serde_json::Value,
-    /// Machine time that it cost, loading included, in seconds.
     pub(crate) cost_s: f64,
 }
 
-/// How a launch failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Failure {
-    /// Its class.
     pub(crate) class: Classification,
-    /// What it said, in one line.
     pub(crate) detail: String,
 }
 
-/// A command oracle's run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CommandRecord {
-    /// The oracle.
     pub(crate) oracle: String,
     /// The item that it judged; `None` for an oracle of a rung.
     pub(crate) item: Option<String>,
     /// Its exit code; `None` where a signal or the time limit ended it.
     pub(crate) exit: Option<i32>,
-    /// What it said last.
     pub(crate) detail: String,
-    /// Machine time that it cost, in seconds.
     pub(crate) cost_s: f64,
 }
 
-/// The readings of one metric in one launch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Series {
     /// The step that each reading belongs to, from 1; empty for a metric that is read once.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) steps: Vec<u64>,
-    /// The readings.
     pub(crate) values: Vec<Reading>,
 }
 
@@ -196,7 +161,6 @@ impl Record {
         serde_json::to_string(self).map(|line| line + "\n")
     }
 
-    /// Machine time that it cost, in seconds.
     pub(crate) fn cost_s(&self) -> f64 {
         match self {
             Record::Build(build) => build.cost_s,
@@ -213,9 +177,7 @@ impl Record {
 /// The samples of a file, and what a crash left of a last line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Samples {
-    /// The whole records.
     pub(crate) records: Vec<Record>,
-    /// Bytes that hold them.
     pub(crate) whole_bytes: usize,
     /// What follows after the last line feed: a line that was not finished. Empty but for a crash.
     pub(crate) torn: String,
@@ -238,7 +200,6 @@ pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
     Ok(Samples { records, whole_bytes, torn: text[whole_bytes..].to_owned() })
 }
 
-/// All machine time that the records cost, in seconds.
 pub(crate) fn total_cost_s(records: &[Record]) -> f64 {
     records.iter().map(Record::cost_s).sum()
 }

@@ -3,15 +3,12 @@
 use serde::Serialize;
 
 use super::document::{Document, Expectation};
-use super::expr::Truth;
 use super::judge::Conditions;
+use crate::stats::expr::Truth;
 
-/// How one expectation came out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Scored {
-    /// Its number.
     pub(crate) number: String,
-    /// The probability that its confidence stands for.
     pub(crate) probability: f64,
     /// Whether it held; `None` where that cannot be told.
     pub(crate) held: Option<bool>,
@@ -19,17 +16,14 @@ pub(crate) struct Scored {
     pub(crate) why: String,
 }
 
-/// All expectations, with their score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Scorecard {
-    /// Each expectation, in order.
     pub(crate) expectations: Vec<Scored>,
     /// The mean of `(p − held)²` over those that can be told: 0 is perfect, 0.25 is what saying 50 %
     /// every time yields, 1 is certain and wrong. `None` where none can be told.
     pub(crate) brier: Option<f64>,
 }
 
-/// Scores every expectation of a document.
 pub(crate) fn score(document: &Document, conditions: &Conditions<'_>) -> Scorecard {
     let expectations: Vec<Scored> =
         document.expectations.iter().map(|one| score_one(one, conditions)).collect();

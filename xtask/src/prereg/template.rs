@@ -1,6 +1,5 @@
 //! What `cargo xtask prereg new` writes: a document that explains itself.
 
-/// A commented document for a ladder of that name.
 pub(crate) fn render_template(name: &str) -> String {
     TEMPLATE.replace("NAME", name)
 }

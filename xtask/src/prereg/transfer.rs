@@ -9,16 +9,14 @@ use serde::Serialize;
 
 use super::compose::RungState;
 use super::document::{Document, NullRung, OnDrop, Transfer};
-use super::expr::{Names, Number, Truth};
 use super::judge::{Standing, is_fraction, judge, percent};
 use super::sample::{Record, RunRecord, total_cost_s};
+use crate::stats::expr::{Names, Number, Truth};
 
 /// `result.json` of a transfer.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct TransferResult {
-    /// The run that decided.
     pub(crate) decided_by: RunRecord,
-    /// The machine of the transfer.
     pub(crate) measured_on: String,
     /// `YYYY-MM-DD`
     pub(crate) date: String,
@@ -26,9 +24,7 @@ pub(crate) struct TransferResult {
     pub(crate) reads: BTreeMap<String, (Option<f64>, Option<f64>)>,
     /// Whether the expectation held; `None` where that cannot be told.
     pub(crate) held: Option<bool>,
-    /// Why it cannot be told.
     pub(crate) why_open: Option<String>,
-    /// Machine time, in minutes.
     pub(crate) cost_min: f64,
 }
 
@@ -72,7 +68,6 @@ pub(crate) fn plan_transfer(document: &Document, standing: &Standing) -> Result<
     Ok(plan)
 }
 
-/// Compares what was measured here with what decided there.
 pub(crate) fn summarize_transfer(
     document: &Document,
     plan: &Document,
@@ -122,7 +117,6 @@ pub(crate) fn summarize_transfer(
     })
 }
 
-/// Renders the report of a transfer.
 pub(crate) fn render_transfer(name: &str, document: &Document, result: &TransferResult) -> String {
     let mut text = format!(
         "# Transfer of ladder `{name}`, {}\n\nDecided on {} ({}), measured again on {}. What follows \
@@ -157,7 +151,6 @@ pub(crate) fn render_transfer(name: &str, document: &Document, result: &Transfer
     text
 }
 
-/// The reads of both machines.
 struct Both {
     here: BTreeMap<String, Number>,
     there: BTreeMap<String, Number>,

@@ -20,10 +20,8 @@ pub(crate) mod run;
 pub(crate) struct Script {
     /// A file that gains one line, `MODEL LENGTH`, with every launch.
     pub(crate) launch_log: Option<String>,
-    /// Seed of the noise.
     #[serde(default)]
     pub(crate) seed: u64,
-    /// What draws the noise of a launch.
     #[serde(default)]
     pub(crate) noise_by: NoiseBy,
     /// The cells, in the order in which they are tried.
@@ -31,11 +29,9 @@ pub(crate) struct Script {
     pub(crate) cells: Vec<ScriptedCell>,
 }
 
-/// What draws the noise of a launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NoiseBy {
-    /// Its number in the launch log.
     #[default]
     Launch,
     /// The name of the file that its report goes to: the same launch has the same noise even where
@@ -58,34 +54,25 @@ pub(crate) struct ScriptedCell {
     /// Only launches whose report goes to a file with this in its name.
     pub(crate) report_file: Option<String>,
 
-    /// SIGTERM does nothing.
     pub(crate) ignore_sigterm: bool,
     /// Processes that are started and would outlive the runner by a minute.
     pub(crate) grandchildren: u64,
-    /// Text for stdout.
     pub(crate) stdout: String,
-    /// Text for stderr.
     pub(crate) stderr: String,
     /// Bytes of filler for stdout.
     pub(crate) flood_bytes: u64,
     /// Memory that is touched and held, in MiB.
     pub(crate) touch_mib: u64,
-    /// A pause.
     pub(crate) sleep_ms: u64,
-    /// The cell report.
     pub(crate) report: ReportKind,
     /// The four profile lines on stdout.
     pub(crate) profile_lines: bool,
-    /// Exit code.
     pub(crate) exit: i32,
     /// A signal that the runner sends itself instead of exiting.
     pub(crate) signal: Option<i32>,
 
-    /// Model load time of the report.
     pub(crate) load_ms: f64,
-    /// Prefill time of the report.
     pub(crate) prefill_ms: f64,
-    /// Time of one decode step of the report.
     pub(crate) step_ms: f64,
     /// Noise over launches: standard deviation of all times in percent.
     pub(crate) noise_pct: f64,
@@ -136,13 +123,11 @@ impl Default for ScriptedCell {
     }
 }
 
-/// What becomes of the cell report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ReportKind {
     /// Written as it should be.
     Whole,
-    /// Not written.
     None,
     /// The first half of it alone.
     Torn,
@@ -152,25 +137,18 @@ pub(crate) enum ReportKind {
     OfAnotherCell,
 }
 
-/// One launch, as the runner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
-    /// The model's name or path, as it was given.
     pub(crate) model: String,
-    /// Prompt length in tokens.
     pub(crate) len: u64,
-    /// Tokens to generate.
     pub(crate) max_tokens: u64,
     /// How many launches there were before, by the launch log.
     pub(crate) index: u64,
-    /// The name of the file that the report goes to.
     pub(crate) report_name: String,
-    /// The environment.
     pub(crate) env: BTreeMap<String, String>,
 }
 
 impl Script {
-    /// What this launch does.
     pub(crate) fn plan_launch(&self, launch: &Launch) -> ScriptedCell {
         let matches = |cell: &&ScriptedCell| {
             cell.model.as_ref().is_none_or(|model| *model == launch.model)
@@ -197,7 +175,6 @@ impl Script {
         noise * (1.0 + cell.drift_pct / 100.0 * launch.index as f64)
     }
 
-    /// The cell report of this launch.
     pub(crate) fn plan_report(
         &self,
         cell: &ScriptedCell,

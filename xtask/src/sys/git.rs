@@ -1,10 +1,20 @@
 //! What git says of the checkout. A checkout without git, or a machine without it, is no error.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::command::Tool;
 
 pub(crate) mod history;
 pub(crate) mod trees;
+
+/// How long git may take: a checkout of a large tree on a slow disk takes minutes.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Git in a folder.
+pub(crate) fn git<'a>(folder: &Path, args: impl IntoIterator<Item = &'a str>) -> Tool {
+    Tool::new("git").args(args).dir(folder).deadline(DEADLINE)
+}
 
 /// The commit of a checkout, and whether it is what is in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -17,8 +27,8 @@ pub(crate) struct GitState {
 
 /// Reads commit and dirty flag. Untracked files do not count: a sweep makes some itself.
 pub(crate) fn read_git_state(root: &Path) -> GitState {
-    let commit = output(root, &["rev-parse", "--short", "HEAD"]);
-    let changes = output(root, &["status", "--porcelain", "--untracked-files=no"]);
+    let commit = git(root, ["rev-parse", "--short", "HEAD"]).read().ok();
+    let changes = git(root, ["status", "--porcelain", "--untracked-files=no"]).read().ok();
     GitState {
         commit: commit
             .map(|text| text.trim().to_owned())
@@ -26,18 +36,6 @@ pub(crate) fn read_git_state(root: &Path) -> GitState {
             .unwrap_or_else(|| "unknown".to_owned()),
         dirty: changes.map(|text| !text.trim().is_empty()),
     }
-}
-
-fn output(root: &Path, args: &[&str]) -> Option<String> {
-    let output = Command::new("git")
-        .arg("-C")
-        .arg(root)
-        .args(args)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

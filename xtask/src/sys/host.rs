@@ -1,7 +1,8 @@
 //! The host: processor, memory, GPU, kernel, and what is free of it.
 
 use std::path::Path;
-use std::process::Command;
+
+use super::command::Tool;
 
 use crate::sys::hardware::{GpuFacts, HostFacts};
 
@@ -126,8 +127,6 @@ fn read_trimmed(path: &str) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-pub(super) fn output_of(program: &str, args: &[&str]) -> Option<String> {
-    let output =
-        Command::new(program).args(args).stdin(std::process::Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+pub(super) fn output_of(program: &str, args: &[&'static str]) -> Option<String> {
+    Tool::new(program).args(args).read().ok()
 }

@@ -122,7 +122,7 @@ fn layout_of(bytes: u64, align: u64) -> Result<Layout, DriverError> {
     size.zip(align).and_then(|(size, align)| Layout::from_size_align(size, align).ok()).ok_or_else(
         || DriverError::Failed {
             code: -1,
-            message: format!("{bytes} bytes aligned to {align:?} is no layout"),
+            message: format!("{bytes} bytes aligned to {align:?} is not a valid layout"),
         },
     )
 }

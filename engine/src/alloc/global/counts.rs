@@ -48,7 +48,6 @@ pub(super) struct Counts {
     shards: [Shard; SHARDS],
 }
 
-/// The sums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) small: u64,

@@ -22,7 +22,6 @@ struct Room {
     small_bytes: u64,
 }
 
-/// A class that is evicted from.
 #[derive(Debug, Clone, Copy)]
 struct Victim {
     /// The lowest goes first: surplus before working set, then the least recently used.

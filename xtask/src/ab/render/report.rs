@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use super::{
     describe_attribution, describe_curve, render_gate_lines, render_legs_table, render_table,
-    render_verdicts, show_change, show_size,
+    render_verdicts,
 };
 use crate::ab::activation::Activation;
 use crate::ab::analysis::{AbResult, VersusBase, describe_failure};
 use crate::ab::config::Role;
+use crate::ab::figures::{show_change, show_interval, show_size};
 use crate::ab::metric::{Kind, Metric};
-use crate::stats::verdict::{Scale, Verdict};
+use crate::stats::verdict::Verdict;
 
 /// The verdict on every metric of every leg.
 fn render_metrics_table(result: &AbResult) -> String {
@@ -22,11 +23,6 @@ fn render_metrics_table(result: &AbResult) -> String {
     for leg in &result.legs {
         for (metric, found) in &leg.metrics {
             let Some(versus) = &found.versus_base else { continue };
-            let show = |value: f64| show_change(*metric, versus.scale, value);
-            let unit = match versus.scale {
-                Scale::LogRatio => " %",
-                Scale::Difference => "",
-            };
             let verdict = match versus.verdict {
                 None => "noise".to_owned(),
                 Some(verdict) => verdict_cell(*metric, verdict, versus),
@@ -34,11 +30,11 @@ fn render_metrics_table(result: &AbResult) -> String {
             rows.push(vec![
                 leg.leg.name.clone(),
                 metric.label().to_owned(),
-                format!("{}{unit}", show(versus.change)),
-                format!("{} to {}", show(versus.interval.low), show(versus.interval.high)),
-                versus.noise_floor.map_or("—".to_owned(), |floor| {
-                    format!("{}{unit}", show_size(*metric, versus.scale, floor))
-                }),
+                show_change(*metric, versus.scale, versus.change),
+                show_interval(*metric, versus.scale, versus.interval),
+                versus
+                    .noise_floor
+                    .map_or("—".to_owned(), |floor| show_size(*metric, versus.scale, floor)),
                 versus.blocks.to_string(),
                 verdict,
             ]);

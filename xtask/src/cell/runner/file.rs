@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use xshell::{Shell, cmd};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::cell::runner::{Runner, parse_runner};
 use crate::cell::spec::program_path;
+use crate::sys::command::cargo;
 use crate::sys::{files, host, terminal};
 
 /// Where the definitions lie, below the workspace root.
@@ -45,12 +45,9 @@ fn display_path(name: &str) -> String {
 pub(crate) fn build_runner(root: &Path, runner: &Runner) -> anyhow::Result<()> {
     let Some(build) = &runner.build else { return Ok(()) };
     terminal::log(&format!("building `{}` of `{}` …", build.bin, build.package));
-    let shell = Shell::new()?;
-    shell.change_dir(root);
-    let (package, bin) = (&build.package, &build.bin);
-    cmd!(shell, "cargo build --locked --release --package {package} --bin {bin}")
-        .quiet()
-        .run()
+    cargo(root, "build --locked --release")
+        .args(["--package", &build.package, "--bin", &build.bin])
+        .show()
         .with_context(|| format!("cannot build the runner `{}`", runner.name))
 }
 

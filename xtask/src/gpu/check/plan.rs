@@ -1,15 +1,11 @@
 //! Which checks there are, and the runs that each of them needs.
 
-/// What a run's allocator is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Setting {
     /// Nothing set: the policy is in force with its own cap.
     On,
-    /// The kill switch.
     Killed,
-    /// The policy without a cap.
     Unbounded,
-    /// The policy with a cap in MiB.
     CapMib(u64),
 }
 
@@ -40,18 +36,13 @@ impl Setting {
     }
 }
 
-/// One run of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leg {
     /// Its name within the check.
     pub(crate) name: String,
-    /// The model's name.
     pub(crate) model: String,
-    /// What the allocator is set to.
     pub(crate) setting: Setting,
-    /// Prompt length.
     pub(crate) prompt_tokens: u64,
-    /// Tokens to generate.
     pub(crate) max_tokens: u64,
     /// Device memory that is left free beside the cache when decoding begins.
     pub(crate) leave_free_mib: Option<u64>,
@@ -87,14 +78,10 @@ pub(crate) enum CheckKind {
     GraphCapture,
 }
 
-/// A check and its runs, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Check {
-    /// What it is about.
     pub(crate) kind: CheckKind,
-    /// Its name.
     pub(crate) name: String,
-    /// The runs.
     pub(crate) legs: Vec<Leg>,
 }
 
@@ -103,18 +90,13 @@ pub(crate) struct Check {
 pub(crate) struct Plan {
     /// Times that on and killed are run.
     pub(crate) pairs: usize,
-    /// Tokens of a decode run.
     pub(crate) decode_tokens: u64,
-    /// Prompt length of a decode run.
     pub(crate) prompt_tokens: u64,
-    /// Tokens of the memory curve.
     pub(crate) curve_tokens: u64,
-    /// Whether models after the first one are checked.
     pub(crate) all_models: bool,
 }
 
 impl Plan {
-    /// Everything, for a card that ends it within five minutes.
     pub(crate) const FULL: Plan = Plan {
         pairs: 3,
         decode_tokens: 129,
@@ -122,7 +104,6 @@ impl Plan {
         curve_tokens: 2500,
         all_models: true,
     };
-    /// A first look.
     pub(crate) const QUICK: Plan = Plan {
         pairs: 1,
         decode_tokens: 65,
@@ -132,7 +113,6 @@ impl Plan {
     };
 }
 
-/// Prompt length of the memory curve.
 const CURVE_PROMPT: u64 = 64;
 /// The cap that almost nothing fits under.
 const TIGHT_CAP_MIB: u64 = 1;

@@ -36,13 +36,11 @@ mod ending;
 mod launch;
 mod output;
 
-/// Why graphs are not checked.
 const NO_GRAPHS: &str =
     "decode-bench does not offer graph capture; docs/CUDA.md says what stops it";
 /// NVIDIA's checker of device memory.
 const SANITIZER: &str = "compute-sanitizer";
 
-/// Runs the checks.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let started = clock::Stopwatch::start();
     let interrupt = Interrupt::install()?;
@@ -146,7 +144,6 @@ fn find_models(root: &Path, words: &[String]) -> anyhow::Result<Vec<ResolvedMode
 struct Checks<'a, 'b, E> {
     launcher: &'a mut Launcher<'b, E>,
     results: Vec<CheckResult>,
-    /// Every run with numbers so far.
     measured: Vec<(Leg, LegNumbers)>,
 }
 

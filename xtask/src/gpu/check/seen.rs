@@ -9,7 +9,6 @@ const MIB: f64 = (1_u64 << 20) as f64;
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LegEnd {
-    /// With numbers.
     Measured(Box<LegNumbers>),
     /// Without, and that is the program's fault.
     Failed(String),
@@ -18,7 +17,6 @@ pub(crate) enum LegEnd {
 }
 
 impl LegEnd {
-    /// The numbers, where there are any.
     pub(crate) fn numbers(&self) -> Option<&LegNumbers> {
         match self {
             LegEnd::Measured(numbers) => Some(numbers),
@@ -27,10 +25,8 @@ impl LegEnd {
     }
 }
 
-/// The numbers of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LegNumbers {
-    /// The cell report.
     pub(crate) report: CellReport,
     /// The same as it was written, with what this version does not know.
     pub(crate) json: serde_json::Value,
@@ -42,9 +38,7 @@ pub(crate) struct LegNumbers {
 /// the cache.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub(crate) struct PerStep {
-    /// Real allocations.
     pub(crate) driver_allocs: f64,
-    /// Real frees.
     pub(crate) driver_frees: f64,
     /// Host time in driver calls; `None` where it was not measured.
     pub(crate) host_ms: Option<f64>,
@@ -69,19 +63,16 @@ impl LegNumbers {
         })
     }
 
-    /// The median step.
     pub(crate) fn step_ms(&self) -> Option<f64> {
         median(&self.report.timing.decode_step_ms)
     }
 
-    /// Tokens a second, over all decode steps.
     pub(crate) fn tok_s(&self) -> Option<f64> {
         let timing = &self.report.timing;
         let ms = timing.decode_ms.filter(|ms| *ms > 0.0)?;
         Some(timing.decode_step_ms.len() as f64 / ms * 1e3)
     }
 
-    /// The most that the cache held idle, in MiB.
     pub(crate) fn idle_peak_mib(&self) -> Option<f64> {
         self.report.memory.idle_peak_bytes.map(|bytes| bytes as f64 / MIB)
     }
@@ -99,7 +90,6 @@ impl LegNumbers {
         (state, driver)
     }
 
-    /// The device's name.
     pub(crate) fn card(&self) -> Option<&str> {
         self.report.device.name.as_deref().filter(|name| !name.is_empty())
     }

@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use xshell::{Shell, cmd};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
@@ -13,6 +12,7 @@ use crate::gpu::cuda_check::args::Args;
 use crate::gpu::toolkit::{
     BuildEnv, STANDIN_NAMES, STANDIN_VERSION, file as cuda_files, plan_build_env, prepend_path,
 };
+use crate::sys::command::cargo;
 use crate::sys::{clock, env, files, terminal};
 
 /// Where the stand-in lies under its many names, below the target folder.
@@ -29,13 +29,10 @@ type Changes = Vec<(String, Option<String>)>;
 
 /// Runs the checks, each even if one before it failed.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
-    let shell = Shell::new()?;
-    shell.change_dir(root);
     let target = files::absolute(&root.join(env::read_target_dir()))?;
     terminal::log("cuda-check: building the stand-in driver …");
-    cmd!(shell, "cargo build --quiet --locked --package cuda-standin")
-        .quiet()
-        .run()
+    cargo(root, "build --quiet --locked --package cuda-standin")
+        .show()
         .context("cannot build the stand-in driver")?;
     let changes = prepare(root, &target)?;
     if args.env {
@@ -43,31 +40,26 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let profile = target.join(if args.bench { "release" } else { "debug" });
-    forget_other_kernels(&shell, root, &profile, &changes)?;
+    forget_other_kernels(root, &profile, &changes)?;
     if args.bench {
         let bench = "bench --locked --package engine --features cuda --bench cuda_hooks";
-        let cargo_args = words(bench, &[]);
-        apply(cmd!(shell, "cargo {cargo_args...}"), &changes).quiet().run()?;
+        cargo(root, bench).env(&changes).show()?;
         return Ok(Outcome::Done);
     }
-    let test_args = &args.test_args;
-    let mut steps: Vec<(&str, Vec<String>)> = vec![(
+    let suite = "test --locked --package engine --features cuda --test cuda --test cuda_plain --";
+    let mut steps = vec![(
         "the suite over the stand-in driver",
-        words(
-            "test --locked --package engine --features cuda --test cuda --test cuda_plain --",
-            test_args,
-        ),
+        cargo(root, suite).args(&args.test_args).env(&changes),
     )];
     if !args.no_clippy {
         let clippy = "clippy --locked --package engine --features cuda --all-targets -- \
                       --deny warnings";
-        steps.push(("clippy", words(clippy, &[])));
+        steps.push(("clippy", cargo(root, clippy).env(&changes)));
     }
-    let mut failed = check_default_build(&shell)?;
-    for (name, cargo_args) in &steps {
+    let mut failed = check_default_build(root)?;
+    for (name, step) in &steps {
         terminal::log(&format!("cuda-check: {name} …"));
-        let command = apply(cmd!(shell, "cargo {cargo_args...}"), &changes).quiet();
-        let (ran, took) = clock::time(|| command.run());
+        let (ran, took) = clock::time(|| step.show());
         match ran {
             Ok(()) => {
                 terminal::log(&format!("cuda-check: {name}: ok, {:.1} s", took.as_secs_f64()))
@@ -83,17 +75,6 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     Ok(Outcome::Violation)
-}
-
-fn words(line: &str, more: &[String]) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).chain(more.iter().cloned()).collect()
-}
-
-fn apply<'a>(command: xshell::Cmd<'a>, changes: &Changes) -> xshell::Cmd<'a> {
-    changes.iter().fold(command, |command, (name, value)| match value {
-        Some(value) => command.env(name, value),
-        None => command.env_remove(name),
-    })
 }
 
 /// Puts the stand-in under its names. Returns the environment of a build and of its tests.
@@ -122,7 +103,6 @@ fn prepare(root: &Path, target: &Path) -> anyhow::Result<Changes> {
     Ok(changes)
 }
 
-/// Lines for a shell.
 fn render_env(changes: &Changes) -> String {
     let line = |(name, value): &(String, Option<String>)| match value {
         Some(value) => format!("export {name}='{}'", value.replace('\'', "'\\''")),
@@ -134,35 +114,29 @@ fn render_env(changes: &Changes) -> String {
 /// Has the kernels made anew where others, or an earlier stand-in, may have made them: the cache of
 /// their build script does not ask who compiled, and would let old code pass as new.
 fn forget_other_kernels(
-    shell: &Shell,
     root: &Path,
     profile: &Path,
-    changes: &Changes,
+    changes: &[(String, Option<String>)],
 ) -> anyhow::Result<()> {
     let toolkit = root.join(TOOLKIT);
     let sources: Vec<PathBuf> = files::list_files(&toolkit);
     let identity = cuda_files::read_compiler_identity("stand-in", &sources)?;
     if cuda_files::has_other_kernels(profile, &identity)? {
         terminal::log("cuda-check: the stand-in for the compiler changed; its output is made anew");
-        let release = profile.ends_with("release").then_some("--release");
-        apply(
-            cmd!(shell, "cargo clean --quiet --locked {release...} --package candle-kernels"),
-            changes,
-        )
-        .quiet()
-        .run()
-        .context("cannot remove the kernels of another compiler")?;
+        cargo(root, "clean --quiet --locked --package candle-kernels")
+            .args(profile.ends_with("release").then_some("--release"))
+            .env(changes)
+            .show()
+            .context("cannot remove the kernels of another compiler")?;
     }
     cuda_files::write_compiler_identity(profile, &identity)
 }
 
 /// Checks that the engine without the feature reaches no CUDA crate. Returns what is wrong.
-fn check_default_build(shell: &Shell) -> anyhow::Result<Vec<String>> {
-    let tree =
-        cmd!(shell, "cargo tree --locked --package engine --edges normal,build --prefix none")
-            .quiet()
-            .read()
-            .context("cannot list what the engine is built from")?;
+fn check_default_build(root: &Path) -> anyhow::Result<Vec<String>> {
+    let tree = cargo(root, "tree --locked --package engine --edges normal,build --prefix none")
+        .read()
+        .context("cannot list what the engine is built from")?;
     Ok(find_cuda_crates(&tree)
         .into_iter()
         .map(|name| format!("the engine reaches `{name}` without the feature `cuda`"))
@@ -190,11 +164,5 @@ mod tests {
     fn the_environment_survives_a_shell() {
         let changes = vec![("A".to_owned(), Some("it's".to_owned())), ("B".to_owned(), None)];
         assert_eq!(render_env(&changes), "export A='it'\\''s'\nunset B");
-    }
-
-    #[test]
-    fn arguments_of_the_tests_come_last_and_whole() {
-        let more = ["a filter".to_owned(), "--nocapture".to_owned()];
-        assert_eq!(words("test --", &more), ["test", "--", "a filter", "--nocapture"]);
     }
 }

@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use xshell::{Shell, cmd};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
@@ -14,6 +13,7 @@ use crate::gpu::setup::args::Args;
 use crate::gpu::toolkit::{
     BuildEnv, file as cuda_files, is_cuda_library, plan_build_env, plan_carried,
 };
+use crate::sys::command::cargo;
 use crate::sys::{clock, env, files, host, terminal};
 
 use toolkit::Toolkit;
@@ -22,10 +22,8 @@ mod toolkit;
 
 /// Everything of this command, below the target folder.
 const FOLDER: &str = "cuda";
-/// The binary's name.
 const BINARY: &str = "decode-bench";
 
-/// Makes the toolchain and builds.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let target = files::absolute(&root.join(env::read_target_dir()))?;
     let folder = target.join(FOLDER);
@@ -43,7 +41,6 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     report(&carried, &toolkit)
 }
 
-/// Builds `decode-bench`; its path.
 fn build(
     root: &Path,
     target: &Path,
@@ -63,18 +60,6 @@ fn build(
         compute_cap: args.compute_cap.clone(),
         kernel_jobs: args.jobs.map(std::num::NonZeroUsize::get),
     });
-    let shell = Shell::new()?;
-    shell.change_dir(root);
-    let apply = |command: xshell::Cmd<'_>| {
-        changes
-            .iter()
-            .fold(command, |command, (name, value)| match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            })
-            .quiet()
-            .run()
-    };
     let identity = cuda_files::read_compiler_identity(
         &format!("nvcc {}", toolkit.version),
         std::slice::from_ref(&toolkit.nvcc),
@@ -84,7 +69,9 @@ fn build(
         terminal::log(
             "cuda-setup: the kernels there may be of another compiler; they are made anew",
         );
-        apply(cmd!(shell, "cargo clean --quiet --locked --release --package candle-kernels"))
+        cargo(root, "clean --quiet --locked --release --package candle-kernels")
+            .env(&changes)
+            .show()
             .context("cannot remove the kernels of another compiler")?;
     }
     cuda_files::write_compiler_identity(&profile, &identity)?;
@@ -94,11 +81,11 @@ fn build(
         args.compute_cap
     ));
     let jobs = args.jobs.map(|jobs| format!("--jobs={jobs}"));
-    let command = cmd!(
-        shell,
-        "cargo build --locked --release --package engine --features cuda --bin {BINARY} {jobs...}"
-    );
-    let (built, took) = clock::time(|| apply(command));
+    let command = cargo(root, "build --locked --release --package engine --features cuda --bin")
+        .arg(BINARY)
+        .args(jobs)
+        .env(&changes);
+    let (built, took) = clock::time(|| command.show());
     built.context("cannot build the engine for CUDA")?;
     terminal::log(&format!("cuda-setup: built in {:.0} s", took.as_secs_f64()));
     Ok(profile.join(BINARY))
@@ -121,7 +108,6 @@ fn lay_out(carried: &Path, built: &Path, toolkit: &Toolkit) -> anyhow::Result<()
     Ok(())
 }
 
-/// Says where everything is, and whether the binary starts without CUDA.
 fn report(carried: &Path, toolkit: &Toolkit) -> anyhow::Result<Outcome> {
     let binary = carried.join(BINARY);
     let mut outcome = Outcome::Done;

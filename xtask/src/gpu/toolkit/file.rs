@@ -4,13 +4,13 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::gpu::toolkit::{ToolkitVersion, parse_needed, parse_nvcc_version};
+use crate::sys::command::Tool;
 use crate::sys::{files, host};
 
 /// Within a profile's folder of the target folder: which compiler made the kernels there.
@@ -72,19 +72,13 @@ fn remove_if_present(path: &Path) -> anyhow::Result<()> {
 /// need not have the driver.
 pub(crate) fn build_driver_stub(folder: &Path) -> anyhow::Result<()> {
     let stub = folder.join("libcuda.so");
-    let made = Command::new("cc")
+    Tool::new("cc")
         .args(["-shared", "-nostdlib", "-Wl,-soname,libcuda.so.1", "-x", "c", "/dev/null", "-o"])
         .arg(&stub)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start `cc`")
-        .hint(
-            "install a C compiler, which Rust needs to link as well (on Debian: apt install gcc)",
-        )?;
-    if !made.status.success() {
-        bail!("cannot make `{}`: {}", stub.display(), String::from_utf8_lossy(&made.stderr).trim());
-    }
-    Ok(())
+        .read()
+        .map(drop)
+        .with_context(|| format!("cannot make `{}`", stub.display()))
+        .hint("Rust links with a C compiler, too (on Debian and Ubuntu: apt install gcc)")
 }
 
 /// The compiler of an installed toolkit: below `CUDA_HOME` or `CUDA_PATH`, else in `PATH`.
@@ -96,14 +90,8 @@ pub(crate) fn find_installed_nvcc() -> Option<PathBuf> {
     from_var("CUDA_HOME").or_else(|| from_var("CUDA_PATH")).or_else(|| host::which("nvcc"))
 }
 
-/// The release of a compiler.
 pub(crate) fn read_nvcc_version(nvcc: &Path) -> anyhow::Result<ToolkitVersion> {
-    let output = Command::new(nvcc)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot start `{}`", nvcc.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = Tool::new(nvcc).arg("--version").read()?;
     parse_nvcc_version(&text)
         .with_context(|| format!("`{} --version` names no release", nvcc.display()))
 }
@@ -145,35 +133,18 @@ pub(crate) fn write_compiler_identity(profile: &Path, identity: &str) -> anyhow:
 
 /// The libraries that a binary asks for at its start; `None` where nothing can tell.
 pub(crate) fn read_needed(binary: &Path) -> Option<Vec<String>> {
-    let output =
-        Command::new("readelf").arg("-d").arg(binary).stdin(Stdio::null()).output().ok()?;
-    output.status.success().then(|| parse_needed(&String::from_utf8_lossy(&output.stdout)))
+    Some(parse_needed(&Tool::new("readelf").arg("-d").arg(binary).read().ok()?))
 }
 
 /// Whether a binary starts and names its version where no library of CUDA is in sight.
 pub(crate) fn check_starts(binary: &Path) -> anyhow::Result<()> {
-    let output = Command::new(binary)
-        .arg("--version")
-        .env_remove("LD_LIBRARY_PATH")
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot start `{}`", binary.display()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(anyhow!("it ended with {}: {}", output.status, said.trim()))
+    Tool::new(binary).arg("--version").env_remove("LD_LIBRARY_PATH").read().map(drop)
 }
 
 /// Bytes that are free where a folder lies; `None` where nothing can tell.
 pub(crate) fn read_free_bytes(folder: &Path) -> Option<u64> {
-    let path = std::ffi::CString::new(folder.to_str()?).ok()?;
-    // SAFETY: all zero is a valid value of this plain C structure.
-    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends in a NUL, and the structure is writable and outlives the call.
-    let result = unsafe { libc::statvfs(path.as_ptr(), &raw mut found) };
-    #[allow(clippy::unnecessary_cast)] // The widths differ between systems.
-    (result == 0).then(|| found.f_bavail as u64 * found.f_frsize as u64)
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail * found.f_frsize)
 }
 
 #[cfg(test)]

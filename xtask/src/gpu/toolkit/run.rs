@@ -1,7 +1,7 @@
 //! A Python environment of its own for the wheels of the CUDA toolchain.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -9,20 +9,18 @@ use super::file as cuda_files;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::gpu::toolkit::{Release, parse_pins, render_install_hint};
-use crate::model::fetch::run::pip::{render_last, run_told};
+use crate::sys::command::{Tool, render_last};
 use crate::sys::{files, terminal};
 
-/// The names under which Python is looked for.
 const PYTHONS: &[&str] = &["python3", "python"];
+/// Making an environment unpacks pip, which is slow on a network disk.
+const VENV_DEADLINE: Duration = Duration::from_secs(600);
 /// Within the environment: the pins that are installed, written when all of them are.
 const STAMP: &str = ".arc-installed";
 
-/// Whether wheels had to be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Installed {
-    /// In this run.
     Now,
-    /// In an earlier one.
     Already,
 }
 
@@ -48,14 +46,13 @@ pub(crate) fn install(folder: &Path, release: Release) -> anyhow::Result<(PathBu
     let named: Vec<String> =
         packages.iter().map(|pin| format!("{} {}", pin.package, pin.version)).collect();
     terminal::log(&format!("cuda-setup: installing {} …", named.join(", ")));
-    let mut command = Command::new(folder.join("bin/python"));
-    command
+    let (status, messages) = Tool::new(folder.join("bin/python"))
         .args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-deps"])
         .args(["--only-binary", ":all:", "--require-hashes", "--requirement"])
-        .arg(&requirements);
-    let (status, messages) = run_told(&mut command)?;
+        .arg(&requirements)
+        .relay()?;
     if !status.success() {
-        return Err(anyhow!(render_last(&messages)))
+        return Err(anyhow!(render_last(messages.iter().map(String::as_str))))
             .context(format!(
                 "pip could not install the wheels of CUDA {} ({status})",
                 release.name
@@ -89,29 +86,19 @@ fn check_room(folder: &Path, release: Release) -> anyhow::Result<()> {
 /// Makes the environment; one that is there is completed.
 fn create_environment(folder: &Path) -> anyhow::Result<()> {
     let is_python = |name: &&&str| {
-        let asked = Command::new(name)
-            .args(["-c", "import sys; sys.exit(sys.version_info < (3, 8))"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        asked.is_ok_and(|status| status.success())
+        let question = "import sys; sys.exit(sys.version_info < (3, 8))";
+        Tool::new(**name).args(["-c", question]).read().is_ok()
     };
     let python = PYTHONS
         .iter()
         .find(is_python)
         .with_context(|| format!("no Python from 3.8 on: tried {}", PYTHONS.join(", ")))
         .hint("install Python (on Debian and Ubuntu: apt install python3 python3-venv), or a CUDA toolkit")?;
-    let made = Command::new(python)
-        .args(["-m", "venv"])
-        .arg(folder)
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot start `{python}`"))?;
+    let made =
+        Tool::new(*python).args(["-m", "venv"]).arg(folder).deadline(VENV_DEADLINE).output()?;
     if !made.status.success() {
         let said = [made.stdout, made.stderr].concat();
-        let said: Vec<String> = String::from_utf8_lossy(&said).lines().map(str::to_owned).collect();
-        return Err(anyhow!(render_last(&said)))
+        return Err(anyhow!(render_last(String::from_utf8_lossy(&said).lines())))
             .context(format!("`{python} -m venv` could not make `{}`", folder.display()))
             .hint("on Debian and Ubuntu: apt install python3-venv");
     }

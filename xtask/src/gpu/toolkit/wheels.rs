@@ -22,17 +22,13 @@ pub(crate) const RELEASES: &[Release] = &[Release {
     disk_bytes: 2 << 30,
 }];
 
-/// The release of that name.
 pub(crate) fn find_release(name: &str) -> Option<Release> {
     RELEASES.iter().copied().find(|release| release.name == name)
 }
 
-/// One pinned package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
-    /// Its name.
     pub(crate) package: String,
-    /// Its version.
     pub(crate) version: String,
     /// How many files may be it.
     pub(crate) hashes: usize,

@@ -12,20 +12,17 @@ use super::{
 use crate::base::definition::parse_toml;
 use crate::base::diagnostic::HintExt as _;
 use crate::cell::quiet::QuietRule;
-use crate::prereg::expr::{Expr, parse_condition, parse_number};
+use crate::stats::expr::{Expr, parse_condition, parse_number};
 
 use oracle::{not_negative, oracle_check};
 
 mod check;
 mod oracle;
 
-/// How long a launch may take where the document does not say, in seconds.
 const DEFAULT_TIMEOUT_S: f64 = 3600.0;
 
-/// Decode tokens of the discarded pass where the document does not say.
 const DEFAULT_WARMUP_TOKENS: u64 = 4;
 
-/// How much of all processors others may take where the document does not say.
 const DEFAULT_MAX_OTHER_LOAD: f64 = 0.10;
 
 /// Parses and checks a document.

@@ -1,9 +1,8 @@
 //! Which names and functions each kind of expression may use.
 
 use super::Document;
-use crate::prereg::expr::{Kind, Signature};
+use crate::stats::expr::{Kind, Signature};
 
-/// What an expression is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The formula of a read or a guard: names are rungs.
@@ -32,9 +31,7 @@ pub(crate) const NUMBERS: &[&str] = &["failed_oracles", "surviving_items", "cost
 
 /// The names of one place in one document.
 pub(crate) struct Scope<'a> {
-    /// The document.
     pub(crate) document: &'a Document,
-    /// The place.
     pub(crate) place: Place,
 }
 

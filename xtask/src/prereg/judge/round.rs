@@ -8,20 +8,17 @@ use serde::{Serialize, Serializer};
 use super::{RuleOutcome, is_measured};
 use crate::prereg::compose::{Composed, Dropped, NULL, RungState};
 use crate::prereg::document::{Document, Role};
-use crate::prereg::expr::{Expr, Names, Number, Truth};
 use crate::prereg::metric::{figure, find_non_finite};
 use crate::prereg::oracle::{TrialOutcome, Verdict};
 use crate::prereg::sample::{LaunchRecord, Record, Slot};
+use crate::stats::expr::{Expr, Names, Number, Truth};
 use crate::stats::location::median;
 
 /// One pass over the ladder.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Round {
-    /// Which, from 1.
     pub(crate) number: u32,
-    /// The ladder of this pass.
     pub(crate) ladder: Vec<Composed>,
-    /// The figures, by metric and rung.
     pub(crate) figures: BTreeMap<String, BTreeMap<String, Figure>>,
     /// Rungs that crashed, with how.
     pub(crate) crashed: BTreeMap<String, String>,
@@ -29,20 +26,15 @@ pub(crate) struct Round {
     pub(crate) non_finite: BTreeMap<String, String>,
     /// How far apart the base and the base again are, relative, in the primary read's metric.
     pub(crate) noise: Value,
-    /// Reads.
     pub(crate) reads: Vec<ReadOutcome>,
-    /// Guards.
     pub(crate) guards: Vec<GuardOutcome>,
-    /// Rules, in order.
     pub(crate) rules: Vec<RuleOutcome>,
 }
 
 /// The figure of one metric at one rung.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Figure {
-    /// The statistic of each repeat, in order.
     pub(crate) repeats: Vec<f64>,
-    /// The median over the repeats.
     pub(crate) value: Value,
 }
 
@@ -67,25 +59,18 @@ impl Serialize for Value {
     }
 }
 
-/// A read with its value.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ReadOutcome {
-    /// The read.
     pub(crate) id: String,
-    /// Its value as measured.
     pub(crate) value: Value,
-    /// The guard that failed it, if any did.
     pub(crate) failed_by: Option<String>,
     /// The guard that could fail it and cannot be judged, with why.
     pub(crate) unsettled_by: Option<String>,
 }
 
-/// A guard with its value.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct GuardOutcome {
-    /// The guard.
     pub(crate) id: String,
-    /// Its value as measured.
     pub(crate) value: Value,
     /// Whether it passes; `None` where there is no value.
     pub(crate) passes: Option<bool>,
@@ -260,11 +245,8 @@ impl Round {
     }
 }
 
-/// Names in formulas: rungs, by one metric.
 pub(crate) struct Rungs<'a> {
-    /// The pass over the ladder.
     pub(crate) round: &'a Round,
-    /// The metric.
     pub(crate) metric: &'a str,
 }
 
@@ -282,7 +264,6 @@ impl Names for Rungs<'_> {
     }
 }
 
-/// Names in a guard's bound: `value` alone.
 struct Only<'a> {
     value: &'a Number,
 }
@@ -312,17 +293,11 @@ pub(crate) enum ReadsAs {
 
 /// Names in rules and expectations.
 pub(crate) struct Conditions<'a> {
-    /// The document.
     pub(crate) document: &'a Document,
-    /// Oracles.
     pub(crate) trials: &'a [TrialOutcome],
-    /// Items that are out.
     pub(crate) dropped: &'a [Dropped],
-    /// The pass over the ladder.
     pub(crate) round: &'a Round,
-    /// Machine time so far, in minutes.
     pub(crate) cost_min: f64,
-    /// What a read's name stands for.
     pub(crate) reads: ReadsAs,
 }
 
@@ -427,7 +402,7 @@ impl Conditions<'_> {
 
 /// Whether a formula is a ratio, so that its value reads best as a percentage.
 pub(crate) fn is_fraction(formula: &Expr) -> bool {
-    use crate::prereg::expr::Operator;
+    use crate::stats::expr::Operator;
     matches!(formula, Expr::Arithmetic(_, Operator::Divide, _))
         || matches!(formula, Expr::Arithmetic(_, Operator::Subtract, one)
             if matches!(**one, Expr::Number { value, .. } if value == 1.0))

@@ -124,5 +124,5 @@ fn a_rejected_launch_does_not_count() {
     let b = launch("B", &[("ms", 10.0), ("memory", 100.0)]);
     let standing = judge(&document, &[a, disturbed, b]);
     let round = standing.last_round().unwrap();
-    assert_eq!(round.number("ms", "B"), crate::prereg::expr::Number::Known(10.0));
+    assert_eq!(round.number("ms", "B"), crate::stats::expr::Number::Known(10.0));
 }

@@ -5,7 +5,7 @@
 
 use super::Linter;
 use crate::prereg::document::Action;
-use crate::prereg::expr::{Expr, Truth};
+use crate::stats::expr::{Expr, Truth};
 
 use state::{MAX_STATES, Space, State};
 

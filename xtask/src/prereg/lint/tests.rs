@@ -1,7 +1,7 @@
 use super::*;
 use crate::prereg::document::parse_document;
 
-const SEED: &str = include_str!("../../../tests/prereg/seed.toml");
+const SEED: &str = include_str!("../../../tests/it/prereg/seed.toml");
 
 fn findings_with(text: &str, surroundings: Surroundings) -> Vec<String> {
     let document = parse_document("x.toml", text).unwrap();

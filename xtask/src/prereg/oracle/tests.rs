@@ -5,7 +5,7 @@ use crate::cell::classify::Classification;
 use crate::prereg::document::parse_document;
 use crate::prereg::sample::{Failure, Reading};
 
-const SEED: &str = include_str!("../../../tests/prereg/seed.toml");
+const SEED: &str = include_str!("../../../tests/it/prereg/seed.toml");
 
 fn series(values: &[f64]) -> Series {
     Series {

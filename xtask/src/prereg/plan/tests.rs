@@ -143,7 +143,7 @@ fn a_rejected_launch_is_planned_again() {
 #[test]
 fn launches_are_counted_with_one_contingency_pass() {
     assert_eq!(count_launches(&document(DOCUMENT)), 9);
-    let seed = include_str!("../../../tests/prereg/seed.toml");
+    let seed = include_str!("../../../tests/it/prereg/seed.toml");
     // Seven for oracles, four rungs, and the ladder again for the rule that drops an item.
     assert_eq!(count_launches(&document(seed)), 7 + 4 + 4);
 }

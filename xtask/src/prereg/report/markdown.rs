@@ -1,394 +1,152 @@
-//! `report.md`: what a person reads.
+//! `report.md`: what a person reads. The words are in its template.
 
-use std::fmt::Write as _;
+use minijinja::{Value, context};
 
-use super::{ResultFile, Status, primary};
+use super::{ResultFile, primary};
+use crate::base::page::{cell, render_page};
 use crate::prereg::chain::Version;
 use crate::prereg::compose::{NULL, RungState};
-use crate::prereg::document::{Document, Role};
-use crate::prereg::expr::{Expr, Number};
-use crate::prereg::judge::{Round, RuleResult, is_fraction, percent};
-use crate::prereg::oracle::Verdict;
+use crate::prereg::document::{Document, Metric, Role};
+use crate::prereg::judge::{Round, is_fraction, percent};
+use crate::stats::expr::{Expr, Number};
 
-/// Renders the report.
 pub(crate) fn render_markdown(
     document: &Document,
     version: &Version,
     result: &ResultFile,
-) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = render(&mut text, document, version, result);
-    text
-}
-
-fn render(
-    out: &mut String,
-    document: &Document,
-    version: &Version,
-    result: &ResultFile,
-) -> std::fmt::Result {
-    let run = &result.run;
-    writeln!(out, "# Ladder `{}`, run of {}\n", run.name, run.date)?;
-    writeln!(out, "{}\n", document.question.trim())?;
-    writeln!(
-        out,
-        "Version {} of the document, frozen on {} at commit {} (entry {}). Run at commit {} on {}. \
-         Everything below follows from `samples.jsonl` and that version; `cargo xtask prereg report \
-         {} --check` recomputes it.\n",
-        version.version,
-        version.date,
-        version.pins.commit,
-        short(&version.entry_sha256),
-        run.commit,
-        run.machine,
-        run.name
-    )?;
-    outcome(out, document, result)?;
-    background(out, document)?;
-    for round in &result.rounds {
-        ladder(out, document, round, result.rounds.len() > 1)?;
-    }
-    oracles(out, result)?;
-    if let Some(round) = result.rounds.last() {
-        reads(out, document, round)?;
-        guards(out, document, round)?;
-    }
-    for round in &result.rounds {
-        rules(out, document, round, result.rounds.len() > 1)?;
-    }
-    expectations(out, document, result)?;
-    cost(out, result)?;
-    changes(out, document, result)
-}
-
-fn short(hash: &str) -> &str {
-    hash.get(..12).unwrap_or(hash)
-}
-
-fn outcome(out: &mut String, document: &Document, result: &ResultFile) -> std::fmt::Result {
-    writeln!(out, "## Outcome\n")?;
-    match (result.status, &result.rule) {
-        (Status::Decided, Some(id)) => {
-            let action = result.action.as_deref().unwrap_or_default();
-            writeln!(out, "**Rule `{id}` fired: {action}.**")?;
-            let rule = document.rules.iter().find(|rule| rule.id == *id);
-            if let Some(words) = rule.map(|rule| rule.text.trim()).filter(|words| !words.is_empty())
-            {
-                writeln!(out, "{words}")?;
-            }
-            if let Some(landing) = &result.landing {
-                let list = |ids: &[String]| match ids {
-                    [] => "nothing".to_owned(),
-                    ids => ids.join(", "),
-                };
-                writeln!(
-                    out,
-                    "\nLands: {}. Stays out: {}.",
-                    list(&landing.land),
-                    list(&landing.park)
-                )?;
-            }
-        }
-        (status, _) => {
-            let word = match status {
-                Status::Incomplete => "Incomplete",
-                _ => "Undecided",
-            };
-            let why = result.why_open.as_deref().unwrap_or_default();
-            writeln!(out, "**{word}: {why}.**")?;
-        }
-    }
-    for drop in &result.dropped {
-        let when = match drop.after_round {
-            0 => "before the ladder".to_owned(),
-            round => format!("after pass {round}"),
-        };
-        writeln!(out, "\nDropped {when}: {} ({}).", drop.item, drop.why)?;
-    }
-    writeln!(out)
-}
-
-/// What was known beforehand, and the changes under test.
-fn background(out: &mut String, document: &Document) -> std::fmt::Result {
-    writeln!(out, "## Background\n")?;
-    if !document.background.trim().is_empty() {
-        writeln!(out, "{}\n", document.background.trim())?;
-    }
-    for item in &document.items {
-        writeln!(out, "- {}: {}", item.id, cell(&item.title))?;
-    }
-    writeln!(out)
-}
-
-fn ladder(out: &mut String, document: &Document, round: &Round, many: bool) -> std::fmt::Result {
-    let pass = if many { format!(", pass {}", round.number) } else { String::new() };
-    writeln!(out, "## Ladder{pass}\n")?;
+) -> anyhow::Result<String> {
     let protocol = &document.protocol;
-    writeln!(
-        out,
-        "{} of steps {} to {}, then the median of {} launch(es); {} order, seed {}.\n",
-        capitalized(&protocol.statistic.to_string()),
-        protocol.discard_steps + 1,
-        protocol.steps,
-        protocol.repeats,
-        protocol.order,
-        protocol.seed
-    )?;
+    let rule = document.rules.iter().find(|rule| Some(&rule.id) == result.rule.as_ref());
+    let amendments: Vec<_> = result.versions.iter().filter(|one| one.why.is_some()).collect();
+    render_page(
+        include_str!("report.md.j2"),
+        context! {
+            result,
+            question => document.question.trim(),
+            background => document.background.trim(),
+            version => context! {
+                number => version.version,
+                date => version.date,
+                commit => version.pins.commit,
+                entry => version.entry_sha256.get(..12),
+            },
+            rule_text => rule.map(|rule| rule.text.trim()),
+            items => table(&document.items, |item| context! { id => item.id, title => item.title }),
+            protocol => context! {
+                statistic => protocol.statistic.to_string(),
+                first_step => protocol.discard_steps + 1,
+                steps => protocol.steps,
+                repeats => protocol.repeats,
+                order => protocol.order.to_string(),
+                seed => protocol.seed,
+            },
+            base => document.base().id,
+            primary => primary(document).map(|read| &read.metric),
+            many => result.rounds.len() > 1,
+            rounds => table(&result.rounds, |round| round_values(document, round)),
+            expectations => table(&document.expectations, |one| context! {
+                text => one.text, confidence => one.confidence.to_string(),
+            }),
+            amendments,
+            waivers => table(&document.waivers, |waiver| context! {
+                finding => waiver.finding, why => waiver.why,
+            }),
+        },
+    )
+}
+
+fn table<T>(rows: &[T], values: impl Fn(&T) -> Value) -> Vec<Value> {
+    rows.iter().map(values).collect()
+}
+
+fn round_values(document: &Document, round: &Round) -> Value {
+    let reads = document.reads.iter().zip(&round.reads).map(|(read, outcome)| {
+        context! {
+            id => read.id,
+            role => match read.role {
+                Role::Primary => "primary",
+                Role::Secondary => "secondary",
+            },
+            formula => read.value.to_string(),
+            metric => read.metric,
+            value => figure(&outcome.value.0, &read.value),
+            failed_by => outcome.failed_by,
+            unsettled_by => outcome.unsettled_by,
+        }
+    });
+    let guards = document.guards.iter().zip(&round.guards).map(|(guard, outcome)| {
+        context! {
+            id => guard.id,
+            formula => guard.value.to_string(),
+            metric => guard.metric,
+            value => figure(&outcome.value.0, &guard.value),
+            bound => guard.passes.to_string(),
+            passes => outcome.passes,
+        }
+    });
+    let rules = document.rules.iter().zip(&round.rules).map(|(rule, outcome)| {
+        context! {
+            id => rule.id,
+            when => rule.when.to_string(),
+            action => rule.action.to_string(),
+            result => outcome.result,
+            why => outcome.why,
+        }
+    });
+    let has_null = round.ladder.iter().any(|rung| rung.id == NULL);
+    let noise = has_null.then(|| match &round.noise.0 {
+        Number::Known(noise) => format!("{:.2} %", noise * 100.0),
+        Number::Void(why) | Number::Missing(why) => format!("not known ({why})"),
+    });
+    context! {
+        number => round.number,
+        metrics => table(&document.metrics, |metric| metric_values(document, round, metric)),
+        problems => round.crashed.values().chain(round.non_finite.values()).collect::<Vec<_>>(),
+        noise,
+        reads => reads.collect::<Vec<_>>(),
+        guards => guards.collect::<Vec<_>>(),
+        rules => rules.collect::<Vec<_>>(),
+    }
+}
+
+fn metric_values(document: &Document, round: &Round, metric: &Metric) -> Value {
     let base = document.base();
-    for metric in &document.metrics {
-        let unit =
-            if metric.unit.is_empty() { String::new() } else { format!(" ({})", metric.unit) };
-        let statistic = if metric.statistic == protocol.statistic {
-            String::new()
-        } else {
-            format!(", {}", metric.statistic)
-        };
-        writeln!(out, "### `{}`{unit}{statistic}\n", metric.id)?;
-        writeln!(out, "| rung | items | value | lowest to highest launch | versus {} |", base.id)?;
-        writeln!(out, "| --- | --- | ---: | ---: | ---: |")?;
-        let base_value = round.number(&metric.id, &base.id);
-        for rung in &round.ladder {
-            let items =
-                if rung.items.is_empty() { "–".to_owned() } else { rung.items.join(", ") };
-            let receipt = if rung.state == RungState::Receipt { " (receipt)" } else { "" };
-            write!(out, "| {}{receipt} | {items} | ", rung.name)?;
-            let value = round.number(&metric.id, &rung.id);
-            match &value {
-                Number::Known(value) => write!(out, "{}", amount(*value))?,
-                Number::Void(why) | Number::Missing(why) => write!(out, "none: {}", cell(why))?,
+    let base_value = round.number(&metric.id, &base.id);
+    let rungs = table(&round.ladder, |rung| {
+        let value = round.number(&metric.id, &rung.id);
+        let change = match (&base_value, &value) {
+            (Number::Known(a), Number::Known(b)) if rung.id != base.id && *a != 0.0 => {
+                Some(percent((b - a) / a))
             }
-            let range = round
-                .figures
-                .get(&metric.id)
-                .and_then(|rungs| rungs.get(&rung.id))
-                .and_then(|figure| figure.range())
-                .map(|(low, high)| format!("{} to {}", amount(low), amount(high)));
-            write!(out, " | {} | ", range.unwrap_or_default())?;
-            match (&base_value, &value) {
-                (Number::Known(a), Number::Known(b)) if rung.id != base.id && *a != 0.0 => {
-                    writeln!(out, "{} |", percent((b - a) / a))?;
-                }
-                _ => writeln!(out, "|")?,
-            }
+            _ => None,
+        };
+        let figure = round.figures.get(&metric.id).and_then(|rungs| rungs.get(&rung.id));
+        let range = figure.and_then(|figure| figure.range());
+        let range = range.map(|(low, high)| format!("{} to {}", amount(low), amount(high)));
+        context! {
+            name => rung.name,
+            receipt => rung.state == RungState::Receipt,
+            items => rung.items,
+            value => shown(&value, amount),
+            range => range.unwrap_or_default(),
+            change,
         }
-        writeln!(out)?;
+    });
+    context! {
+        id => metric.id,
+        unit => metric.unit,
+        statistic => metric.statistic.to_string(),
+        rungs,
     }
-    for bad in round.crashed.values().chain(round.non_finite.values()) {
-        writeln!(out, "- {}", cell(bad))?;
-    }
-    if !round.crashed.is_empty() || !round.non_finite.is_empty() {
-        writeln!(out)?;
-    }
-    if round.ladder.iter().any(|rung| rung.id == NULL) {
-        let metric = primary(document).map_or("", |read| read.metric.as_str());
-        let noise = match &round.noise.0 {
-            Number::Known(noise) => format!("{:.2} %", noise * 100.0),
-            Number::Void(why) | Number::Missing(why) => format!("not known ({why})"),
-        };
-        writeln!(out, "Noise floor of `{metric}`, base against base again: {noise}.\n")?;
-    } else {
-        writeln!(out, "No null rung was measured: the noise floor is not known.\n")?;
-    }
-    Ok(())
-}
-
-fn oracles(out: &mut String, result: &ResultFile) -> std::fmt::Result {
-    writeln!(out, "## Oracles\n")?;
-    if result.oracles.is_empty() {
-        return writeln!(out, "None.\n");
-    }
-    writeln!(out, "| oracle | item | measured | bound | |")?;
-    writeln!(out, "| --- | --- | --- | --- | --- |")?;
-    for trial in &result.oracles {
-        let verdict = match trial.verdict {
-            Verdict::Passed => "passed",
-            Verdict::Failed => "**failed**",
-        };
-        writeln!(
-            out,
-            "| {} | {} | {} | {} | {verdict} |",
-            trial.oracle,
-            trial.item.as_deref().unwrap_or("–"),
-            cell(&trial.measured),
-            cell(&trial.bound)
-        )?;
-    }
-    writeln!(out)
-}
-
-fn reads(out: &mut String, document: &Document, round: &Round) -> std::fmt::Result {
-    writeln!(out, "## Reads\n")?;
-    writeln!(out, "| read | formula | value | |")?;
-    writeln!(out, "| --- | --- | ---: | --- |")?;
-    for (read, outcome) in document.reads.iter().zip(&round.reads) {
-        let role = match read.role {
-            Role::Primary => "primary",
-            Role::Secondary => "secondary",
-        };
-        let failed = match (&outcome.failed_by, &outcome.unsettled_by) {
-            (Some(guard), _) => format!("**failed by guard {guard}**"),
-            (None, Some(why)) => cell(why),
-            (None, None) => String::new(),
-        };
-        writeln!(
-            out,
-            "| {} ({role}) | {} over `{}` | {} | {failed} |",
-            read.id,
-            read.value,
-            read.metric,
-            figure(&outcome.value.0, &read.value)
-        )?;
-    }
-    writeln!(out)
-}
-
-fn guards(out: &mut String, document: &Document, round: &Round) -> std::fmt::Result {
-    writeln!(out, "## Guards\n")?;
-    if document.guards.is_empty() {
-        return writeln!(out, "None.\n");
-    }
-    writeln!(out, "| guard | formula | value | passes if | |")?;
-    writeln!(out, "| --- | --- | ---: | --- | --- |")?;
-    for (guard, outcome) in document.guards.iter().zip(&round.guards) {
-        let verdict = match outcome.passes {
-            Some(true) => "passed",
-            Some(false) => "**failed**",
-            None => "cannot be judged",
-        };
-        writeln!(
-            out,
-            "| {} | {} over `{}` | {} | {} | {verdict} |",
-            guard.id,
-            guard.value,
-            guard.metric,
-            figure(&outcome.value.0, &guard.value),
-            guard.passes
-        )?;
-    }
-    writeln!(out)
-}
-
-fn rules(out: &mut String, document: &Document, round: &Round, many: bool) -> std::fmt::Result {
-    let pass = if many { format!(" after pass {}", round.number) } else { String::new() };
-    writeln!(out, "## Rules{pass}\n")?;
-    for (index, (rule, outcome)) in document.rules.iter().zip(&round.rules).enumerate() {
-        let result = match outcome.result {
-            RuleResult::Fired => "**fired**",
-            RuleResult::DoesNotHold => "does not hold",
-            RuleResult::DoesNotApply => "does not apply",
-            RuleResult::CannotBeJudged => "**cannot be judged**",
-            RuleResult::NotReached => "not reached",
-        };
-        let why = if outcome.why.is_empty() { String::new() } else { format!(": {}", outcome.why) };
-        writeln!(
-            out,
-            "{}. `{}`, when `{}`, {}: {result}{why}.",
-            index + 1,
-            rule.id,
-            rule.when,
-            rule.action
-        )?;
-    }
-    writeln!(out)
-}
-
-fn expectations(out: &mut String, document: &Document, result: &ResultFile) -> std::fmt::Result {
-    writeln!(out, "## Expectations\n")?;
-    if document.expectations.is_empty() {
-        return writeln!(out, "None were banked.\n");
-    }
-    let Some(card) = &result.scorecard else {
-        return writeln!(out, "Not judged before every rung is in.\n");
-    };
-    writeln!(out, "| no. | expected | confidence | | measured |")?;
-    writeln!(out, "| --- | --- | --- | --- | --- |")?;
-    for (expectation, scored) in document.expectations.iter().zip(&card.expectations) {
-        let held = match scored.held {
-            Some(true) => "held",
-            Some(false) => "**did not hold**",
-            None => "cannot be told",
-        };
-        writeln!(
-            out,
-            "| {} | {} | {} ({:.0} %) | {held} | {} |",
-            expectation.number,
-            cell(&expectation.text),
-            expectation.confidence,
-            scored.probability * 100.0,
-            cell(&scored.why)
-        )?;
-    }
-    match card.brier {
-        Some(brier) => writeln!(
-            out,
-            "\nBrier score {brier:.3} over {} expectation(s): 0 is perfect, 0.25 is a coin's, 1 is \
-             certain and wrong.\n",
-            card.expectations.iter().filter(|scored| scored.held.is_some()).count()
-        ),
-        None => writeln!(out, "\nNo expectation can be told, so there is no score.\n"),
-    }
-}
-
-fn cost(out: &mut String, result: &ResultFile) -> std::fmt::Result {
-    let cost = &result.cost;
-    writeln!(out, "## Cost\n")?;
-    writeln!(
-        out,
-        "{:.1} of {} min of machine time, building and loading included, in {} launches.",
-        cost.spent_min, cost.ceiling_min, cost.launches
-    )?;
-    for reason in &cost.over_ceiling {
-        writeln!(out, "\nIt went on past the ceiling: {}", cell(reason))?;
-    }
-    writeln!(out)
-}
-
-fn changes(out: &mut String, document: &Document, result: &ResultFile) -> std::fmt::Result {
-    writeln!(out, "## Deviations and amendments\n")?;
-    let mut lines: Vec<String> = result.deviations.iter().map(|text| cell(text)).collect();
-    for version in &result.versions {
-        if let Some(why) = &version.why {
-            let data = match version.data.launches {
-                0 => "before there was any data".to_owned(),
-                launches => {
-                    format!("**after {launches} launch(es) in {} run(s)**", version.data.runs)
-                }
-            };
-            lines.push(format!(
-                "version {} of {}, made {data}: {}",
-                version.version,
-                version.date,
-                cell(why)
-            ));
-        }
-    }
-    for waiver in &document.waivers {
-        lines.push(format!("waived `{}`: {}", waiver.finding, cell(&waiver.why)));
-    }
-    if lines.is_empty() {
-        return writeln!(out, "None.");
-    }
-    for line in lines {
-        writeln!(out, "- {line}")?;
-    }
-    Ok(())
-}
-
-/// Text that fits a table's cell: one line, without bars.
-fn cell(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
-}
-
-fn capitalized(word: &str) -> String {
-    let mut chars = word.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn figure(value: &Number, formula: &Expr) -> String {
+    shown(value, if is_fraction(formula) { percent } else { amount })
+}
+
+fn shown(value: &Number, show: impl Fn(f64) -> String) -> String {
     match value {
-        Number::Known(value) if is_fraction(formula) => percent(*value),
-        Number::Known(value) => amount(*value),
+        Number::Known(value) => show(*value),
         Number::Void(why) | Number::Missing(why) => format!("none: {}", cell(why)),
     }
 }
@@ -424,10 +182,5 @@ mod tests {
         ] {
             assert_eq!(amount(value), shown);
         }
-    }
-
-    #[test]
-    fn a_cell_is_one_line_without_bars() {
-        assert_eq!(cell("a\n  b | c"), "a b \\| c");
     }
 }

@@ -12,7 +12,6 @@ use crate::prereg::chain::{Frozen, NewVersion, diff_document};
 use crate::prereg::samples::file as samples_file;
 use crate::sys::{clock, terminal};
 
-/// Fixes a document for the first time.
 pub(super) fn freeze(root: &Path, name: &str) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, name)?;
     if let Some(frozen) = ladder.read_frozen()? {
@@ -27,7 +26,6 @@ pub(super) fn freeze(root: &Path, name: &str) -> anyhow::Result<Outcome> {
     write_version(&ladder, Frozen::new(name), None)
 }
 
-/// Fixes a changed document as a new version.
 pub(super) fn amend(root: &Path, name: &str, why: &str) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, name)?;
     ensure!(!why.trim().is_empty(), "`--why` is empty: every report will carry it");

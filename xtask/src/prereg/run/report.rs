@@ -14,7 +14,6 @@ use crate::prereg::report::{ResultFile, Status, render_markdown, summarize_run};
 use crate::prereg::samples::file as samples_file;
 use crate::sys::{files, terminal};
 
-/// Writes or checks the report of a run.
 pub(super) fn report(root: &Path, args: &ReportArgs) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, &args.name)?;
     let frozen = ladder.require_frozen()?;
@@ -57,18 +56,16 @@ pub(super) fn make_report(
         .hint("the chain was replaced: bring the frozen file back from git")?;
     let document = ladder.document_of(version)?;
     let result = summarize_run(&document, frozen, version, run, &stored.samples.records);
-    let markdown = render_markdown(&document, version, &result);
+    let markdown = render_markdown(&document, version, &result)?;
     let json = result.render()?;
     Ok(Made { result, markdown, json })
 }
 
-/// Writes `report.md` and `result.json`.
 pub(super) fn write_report(folder: &Path, made: &Made) -> anyhow::Result<()> {
     samples_file::write_derived(&folder.join("report.md"), &made.markdown)?;
     samples_file::write_derived(&folder.join("result.json"), &made.json)
 }
 
-/// Whether the folder holds exactly this report.
 pub(super) fn is_written(folder: &Path, made: &Made) -> anyhow::Result<bool> {
     for (file, expected) in [("report.md", &made.markdown), ("result.json", &made.json)] {
         if files::read_text_if_present(&folder.join(file))?.as_ref() != Some(expected) {
@@ -109,7 +106,6 @@ fn check_report(ladder: &Ladder<'_>, stored: &StoredRun, made: &Made) -> anyhow:
     Ok(Outcome::Violation)
 }
 
-/// The run of that name, or the last one.
 pub(super) fn choose_run(ladder: &Ladder<'_>, name: Option<&str>) -> anyhow::Result<StoredRun> {
     let runs = ladder.read_runs()?;
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();

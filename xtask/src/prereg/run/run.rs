@@ -22,7 +22,6 @@ use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
 use crate::sys::{clock, terminal};
 
-/// Runs a ladder, or goes on with it.
 pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, &args.name)?;
     let checked = check_frozen(&ladder)?;

@@ -23,7 +23,6 @@ use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
 use crate::sys::{clock, terminal};
 
-/// Measures the transfer check of a run that decided.
 pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, &args.name)?;
     let checked = check_frozen(&ladder)?;

@@ -37,7 +37,6 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// The version in force.
     pub(super) fn version(&self) -> anyhow::Result<&Version> {
         self.frozen.last()
     }
@@ -150,7 +149,6 @@ fn is_code(path: &str) -> bool {
     !is_prose && !NOT_CODE.iter().any(|folder| path.starts_with(folder))
 }
 
-/// Everything that is fixed besides the document's text, as it is now.
 pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Result<Pins> {
     let root = ladder.root;
     let (runner_text, runner) = ladder.read_runner(document)?;

@@ -62,7 +62,6 @@ pub(crate) fn list_folders(path: &Path) -> Vec<String> {
     names
 }
 
-/// Whether there is a file at that path.
 pub(crate) fn is_file(path: &Path) -> bool {
     path.is_file()
 }

@@ -2,10 +2,10 @@
 //! binary runs real sweeps that prove something about it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use rustix::process::Signal;
 
 use crate::cell::child::ChildSpec;
 use crate::cell::child::run::run_child;
@@ -13,7 +13,9 @@ use crate::cell::classify::ExitKind;
 use crate::cell::journal::{Journal, parse_journal};
 use crate::cell::row::{Table, parse_csv};
 use crate::oom_record::OomRecord;
+use crate::sys::command::{Running, Tool};
 use crate::sys::files;
+use crate::sys::git::git;
 use crate::sys::interrupt::Interrupt;
 
 /// No run of a scenario takes longer than this.
@@ -31,16 +33,12 @@ pub(crate) struct Checkout {
     xtask: PathBuf,
 }
 
-/// How a run of the binary ended.
 #[derive(Debug)]
 pub(crate) struct Ran {
     /// Its exit code; `None` where a signal ended it.
     pub(crate) code: Option<i32>,
-    /// What it wrote to stdout.
     pub(crate) stdout: String,
-    /// What it wrote to stderr.
     pub(crate) stderr: String,
-    /// Its highest resident set.
     pub(crate) rss_peak_bytes: Option<u64>,
 }
 
@@ -83,7 +81,6 @@ impl Checkout {
         Ok(checkout)
     }
 
-    /// The workspace's root.
     pub(crate) fn root(&self) -> &Path {
         self.folder.path()
     }
@@ -95,7 +92,6 @@ impl Checkout {
         std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
     }
 
-    /// Removes a file, if there is one.
     pub(crate) fn remove(&self, path: &str) -> anyhow::Result<()> {
         match std::fs::remove_file(self.root().join(path)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -122,22 +118,18 @@ impl Checkout {
         Ok(launches)
     }
 
-    /// The OOM record's text.
     pub(crate) fn record_text(&self) -> anyhow::Result<String> {
         self.read(RECORD)
     }
 
-    /// Replaces the OOM record.
     pub(crate) fn write_record(&self, text: &str) -> anyhow::Result<()> {
         self.write(RECORD, text)
     }
 
-    /// The OOM record.
     pub(crate) fn record(&self) -> anyhow::Result<OomRecord> {
         crate::oom_record::file::read_record(&self.root().join(RECORD))
     }
 
-    /// A CSV of this checkout.
     pub(crate) fn csv(&self, path: &str) -> anyhow::Result<Table> {
         parse_csv(&self.read(path)?).with_context(|| format!("`{path}` is no CSV"))
     }
@@ -153,17 +145,14 @@ impl Checkout {
         Ok(table.rows().iter().map(describe).collect())
     }
 
-    /// The journal beside a CSV.
     pub(crate) fn journal(&self, csv: &str) -> anyhow::Result<Journal> {
         Ok(parse_journal(&self.read(&format!("{csv}.journal.jsonl"))?))
     }
 
-    /// Runs a sweep that writes to `csv`.
     pub(crate) fn sweep(&self, csv: &str, args: &[&str]) -> anyhow::Result<Ran> {
         self.sweep_with(csv, args, &[])
     }
 
-    /// Runs a sweep with variables in its environment.
     pub(crate) fn sweep_with(
         &self,
         csv: &str,
@@ -175,14 +164,12 @@ impl Checkout {
         self.xtask(&all, env)
     }
 
-    /// Goes on with a sweep.
     pub(crate) fn resume(&self, csv: &str, args: &[&str]) -> anyhow::Result<Ran> {
         let mut all = vec!["sweep", "--resume", csv];
         all.extend_from_slice(args);
         self.xtask(&all, &[])
     }
 
-    /// Runs the binary with any arguments.
     pub(crate) fn xtask(&self, args: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Ran> {
         let mut spec = ChildSpec::new(&self.xtask, self.root());
         spec.args = args.iter().map(Into::into).collect();
@@ -232,19 +219,13 @@ impl Checkout {
 
     /// Starts a sweep and lets it run for a while.
     pub(crate) fn start_sweep(&self, csv: &str, wait: Duration) -> anyhow::Result<Started> {
-        let mut command = Command::new(&self.xtask);
-        command
+        let running = Tool::new(&self.xtask)
             .args(["sweep", "--config", CONFIG, "--output", csv])
-            .current_dir(self.root())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        for (name, _) in clean_env() {
-            command.env_remove(name);
-        }
-        let child = command.spawn().context("cannot start a sweep")?;
+            .dir(self.root())
+            .env(&clean_env())
+            .start()?;
         std::thread::sleep(wait);
-        Ok(Started { child })
+        Ok(Started { running })
     }
 
     /// Waits until this many cells have been launched.
@@ -277,41 +258,31 @@ impl Checkout {
             ],
         ];
         for args in steps {
-            let status = Command::new("git")
-                .args(args)
-                .current_dir(self.root())
-                .stdin(Stdio::null())
-                .status()
-                .context("cannot run git")?;
-            if !status.success() {
-                bail!("git {} failed", args[0]);
-            }
+            git(self.root(), args.iter().copied()).read()?;
         }
         Ok(())
     }
 }
 
-/// A sweep that was started and runs.
 #[derive(Debug)]
 pub(crate) struct Started {
-    child: std::process::Child,
+    running: Running,
 }
 
 impl Started {
     /// Ends it by SIGKILL, as a power cut would, and waits until it is gone. Returns whether it was
     /// still running.
-    pub(crate) fn kill(mut self) -> anyhow::Result<bool> {
-        let was_running = self.child.try_wait().context("cannot ask for a sweep")?.is_none();
-        self.child.kill().context("cannot kill a sweep")?;
-        self.child.wait().context("cannot wait for a sweep")?;
+    pub(crate) fn kill(self) -> anyhow::Result<bool> {
+        let was_running = self.running.is_running()?;
+        self.running.signal(Signal::KILL)?;
+        self.running.wait()?;
         Ok(was_running)
     }
 
     /// Sends it SIGINT, as Ctrl-C does, and waits for its exit code.
-    pub(crate) fn interrupt(mut self) -> anyhow::Result<Option<i32>> {
-        // SAFETY: a plain system call on a child that is not reaped yet.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
-        Ok(self.child.wait().context("cannot wait for a sweep")?.code())
+    pub(crate) fn interrupt(self) -> anyhow::Result<Option<i32>> {
+        self.running.signal(Signal::INT)?;
+        Ok(self.running.wait()?.code())
     }
 }
 

@@ -15,7 +15,6 @@ mod durable;
 mod memory;
 mod real;
 
-/// One scenario.
 struct Scenario {
     name: &'static str,
     promise: &'static str,
@@ -96,7 +95,6 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Runs the chosen scenarios.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let chosen = plan_scenarios(&args.names)?;
     if args.list {

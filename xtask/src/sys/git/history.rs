@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 
+use super::git;
 use crate::base::diagnostic::HintExt as _;
+
+const WITHOUT_GIT: &str = "pruning by a fix asks git; --model and --before do not";
 
 /// How each commit asked for stands to the fix, by the name as given.
 pub(crate) type CommitAges = BTreeMap<String, CommitAge>;
@@ -33,9 +35,9 @@ pub(crate) fn read_commit_ages(
     commits: &BTreeSet<String>,
     revision: &str,
 ) -> anyhow::Result<CommitAges> {
-    let inside = git(root, &["rev-parse", "--git-dir"])?;
-    if !inside.status.success() {
-        bail!("git knows no repository here: {}", first_line(&inside.stderr));
+    let asked = git(root, ["rev-parse", "--git-dir"]).output().hint(WITHOUT_GIT)?;
+    if !asked.status.success() {
+        bail!("git knows no repository here: {}", first_line(&asked.stderr));
     }
     let Some(fix) = read_commit(root, revision)? else {
         return Err(anyhow!("git knows no commit `{revision}`"))
@@ -47,7 +49,7 @@ pub(crate) fn read_commit_ages(
             None => CommitAge::Unknown,
             Some(id) if id == fix => CommitAge::Same,
             Some(id) => {
-                let asked = git(root, &["merge-base", "--is-ancestor", &id, &fix])?;
+                let asked = git(root, ["merge-base", "--is-ancestor", &id, &fix]).output()?;
                 match asked.status.code() {
                     Some(0) => CommitAge::Before,
                     Some(1) => CommitAge::NotBefore,
@@ -64,8 +66,8 @@ pub(crate) fn read_commit_ages(
 pub(crate) fn read_distance(root: &Path, commit: &str, revision: &str) -> Option<u64> {
     let commit = read_commit(root, commit).ok()??;
     let revision = read_commit(root, revision).ok()??;
-    let counted = git(root, &["rev-list", "--count", &format!("{commit}..{revision}")]).ok()?;
-    String::from_utf8_lossy(&counted.stdout).trim().parse().ok()
+    let counted = git(root, ["rev-list", "--count", &format!("{commit}..{revision}")]).read();
+    counted.ok()?.trim().parse().ok()
 }
 
 /// The full id of the commit that a name stands for; `None` where it stands for none.
@@ -75,19 +77,10 @@ fn read_commit(root: &Path, name: &str) -> anyhow::Result<Option<String>> {
         return Ok(None);
     }
     let name = format!("{name}^{{commit}}");
-    let found = git(root, &["rev-parse", "--verify", "--quiet", "--end-of-options", &name])?;
+    let found =
+        git(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", &name]).output()?;
     let id = String::from_utf8_lossy(&found.stdout).trim().to_owned();
     Ok((found.status.success() && !id.is_empty()).then_some(id))
-}
-
-fn git(root: &Path, args: &[&str]) -> anyhow::Result<Output> {
-    Command::new("git")
-        .args(args)
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run `git {}`", args.join(" ")))
-        .hint("pruning by a fix asks git; --model and --before do not")
 }
 
 fn first_line(text: &[u8]) -> String {

@@ -3,15 +3,16 @@
 //! The user's tree is never touched: revisions are applied in trees below `target/`.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
+use super::git;
 use crate::base::diagnostic::HintExt as _;
 
 /// The full id of the commit that is checked out.
 pub(crate) fn read_head(root: &Path) -> anyhow::Result<String> {
-    let head = git(root, &["rev-parse", "--verify", "HEAD"])
+    let head = git(root, ["rev-parse", "--verify", "HEAD"])
+        .read()
         .hint("a ladder is frozen at a commit: commit first")?;
     Ok(head.trim().to_owned())
 }
@@ -19,7 +20,7 @@ pub(crate) fn read_head(root: &Path) -> anyhow::Result<String> {
 /// The tracked files of a commit: mode, kind, object and path, a line each.
 pub(crate) fn list_tree(root: &Path, commit: &str) -> anyhow::Result<Vec<TreeEntry>> {
     // Without quoting, so that paths come as they are; `-z` would, too, and is harder to read here.
-    let text = git(root, &["-c", "core.quotePath=false", "ls-tree", "-r", commit])?;
+    let text = git(root, ["-c", "core.quotePath=false", "ls-tree", "-r", commit]).read()?;
     Ok(text
         .lines()
         .filter_map(|line| {
@@ -40,10 +41,9 @@ pub(crate) struct TreeEntry {
 
 /// Paths that differ from the commit that is checked out, untracked ones included.
 pub(crate) fn list_changes(root: &Path) -> anyhow::Result<Vec<String>> {
-    let text = git(
-        root,
-        &["-c", "core.quotePath=false", "status", "--porcelain", "--untracked-files=all"],
-    )?;
+    let text =
+        git(root, ["-c", "core.quotePath=false", "status", "--porcelain", "--untracked-files=all"])
+            .read()?;
     Ok(text
         .lines()
         .filter_map(|line| line.get(3..))
@@ -57,9 +57,9 @@ pub(crate) fn list_commits(root: &Path, revision: &str) -> anyhow::Result<Vec<St
         bail!("`{revision}` is no revision");
     }
     let text = if revision.contains("..") {
-        git(root, &["rev-list", "--reverse", revision])?
+        git(root, ["rev-list", "--reverse", revision]).read()?
     } else {
-        git(root, &["rev-parse", "--verify", &format!("{revision}^{{commit}}")])?
+        git(root, ["rev-parse", "--verify", &format!("{revision}^{{commit}}")]).read()?
     };
     let commits: Vec<String> = text.lines().map(str::to_owned).collect();
     if commits.is_empty() {
@@ -81,9 +81,9 @@ pub(crate) fn make_tree(
 ) -> anyhow::Result<()> {
     remove_tree(root, tree)?;
     let path = tree.to_string_lossy().into_owned();
-    git(root, &["worktree", "add", "--quiet", "--detach", &path, base])?;
+    git(root, ["worktree", "add", "--quiet", "--detach", &path, base]).read()?;
     for commit in commits {
-        if let Err(error) = git(tree, &["cherry-pick", "--no-commit", commit]) {
+        if let Err(error) = git(tree, ["cherry-pick", "--no-commit", commit]).read() {
             remove_tree(root, tree)?;
             return Err(error)
                 .with_context(|| format!("commit {commit} does not apply on top of {base}"))
@@ -97,26 +97,9 @@ pub(crate) fn make_tree(
 pub(crate) fn remove_tree(root: &Path, tree: &Path) -> anyhow::Result<()> {
     let path = tree.to_string_lossy().into_owned();
     if tree.exists() {
-        git(root, &["worktree", "remove", "--force", &path])?;
+        git(root, ["worktree", "remove", "--force", &path]).read()?;
     }
-    git(root, &["worktree", "prune"]).map(|_| ())
-}
-
-fn git(folder: &Path, args: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new("git")
-        .arg("-C")
-        .arg(folder)
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start `git`")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let shown: Vec<&&str> = args.iter().filter(|arg| !arg.contains('=')).collect();
-        let shown: Vec<String> = shown.iter().map(|arg| (**arg).to_owned()).collect();
-        bail!("`git {}` failed: {}", shown.join(" "), said.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    git(root, ["worktree", "prune"]).read().map(drop)
 }
 
 #[cfg(test)]
@@ -125,17 +108,17 @@ mod tests {
 
     fn repository() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        git(folder.path(), &["init", "--quiet"]).unwrap();
-        git(folder.path(), &["config", "user.name", "t"]).unwrap();
-        git(folder.path(), &["config", "user.email", "t@t"]).unwrap();
+        git(folder.path(), ["init", "--quiet"]).read().unwrap();
+        git(folder.path(), ["config", "user.name", "t"]).read().unwrap();
+        git(folder.path(), ["config", "user.email", "t@t"]).read().unwrap();
         commit(folder.path(), "a", "1\n");
         folder
     }
 
     fn commit(folder: &Path, file: &str, text: &str) -> String {
         std::fs::write(folder.join(file), text).unwrap();
-        git(folder, &["add", "-A"]).unwrap();
-        git(folder, &["commit", "--quiet", "-m", "x"]).unwrap();
+        git(folder, ["add", "-A"]).read().unwrap();
+        git(folder, ["commit", "--quiet", "-m", "x"]).read().unwrap();
         read_head(folder).unwrap()
     }
 

@@ -10,9 +10,7 @@ use crate::sys::files;
 
 /// Where checks lie, below the workspace root, beside comparisons.
 const FOLDER: &str = "benchmarks/ab";
-/// The journal: every launch, every end, every verdict.
 pub(super) const JOURNAL: &str = "samples.jsonl";
-/// The cell reports.
 pub(super) const REPORTS: &str = "reports";
 pub(super) const RESULT: &str = "result.json";
 pub(super) const PAGE: &str = "report.md";
@@ -78,7 +76,6 @@ pub(super) fn taken(folder: &Path) -> anyhow::Error {
     anyhow!("`{}` is there already, and nothing in it is overwritten", folder.display())
 }
 
-/// `result.json`.
 pub(super) fn render_json(result: &GpuResult) -> String {
     serde_json::to_string_pretty(result).expect("a result has string keys and no failing values")
 }

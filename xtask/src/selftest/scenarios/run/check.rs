@@ -6,7 +6,6 @@ use anyhow::bail;
 
 use crate::selftest::checkout::run::Ran;
 
-/// Both are the same.
 pub(super) fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> anyhow::Result<()> {
     if found != expected {
         bail!("{what}: found {found:#?}, expected {expected:#?}");
@@ -14,7 +13,6 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> a
     Ok(())
 }
 
-/// The run ended with this exit code.
 pub(super) fn code(ran: &Ran, expected: i32) -> anyhow::Result<()> {
     if ran.code != Some(expected) {
         bail!("exit code {:?} instead of {expected}; it said:\n{}", ran.code, ran.stderr);
@@ -22,7 +20,6 @@ pub(super) fn code(ran: &Ran, expected: i32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The run said this on stderr.
 pub(super) fn says(ran: &Ran, text: &str) -> anyhow::Result<()> {
     if !ran.stderr.contains(text) {
         bail!("it does not say `{text}`; it said:\n{}", ran.stderr);
@@ -30,7 +27,6 @@ pub(super) fn says(ran: &Ran, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The run did not say this on stderr.
 pub(super) fn does_not_say(ran: &Ran, text: &str) -> anyhow::Result<()> {
     if ran.stderr.contains(text) {
         bail!("it says `{text}`:\n{}", ran.stderr);

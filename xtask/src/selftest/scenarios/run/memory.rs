@@ -6,7 +6,6 @@ use super::check::{code, does_not_say, same, says};
 use crate::selftest::checkout::run::Checkout;
 use crate::sys::{clock, git};
 
-/// The file that a run of a scenario writes.
 const CSV: &str = "benchmarks/out.csv";
 
 /// One faked out-of-memory: the cell, the longer ones, the other model, the record.

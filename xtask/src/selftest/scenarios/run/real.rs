@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use xshell::{Shell, cmd};
 
 use super::check::{code, same, says};
 use crate::selftest::checkout::run::Checkout;
-use crate::sys::{files, terminal};
+use crate::sys::{command, files, terminal};
 
 /// A prompt that needs little, and two whose KV cache alone takes over 200 MiB.
 const LENGTHS: &str = "64 60000 65000";
@@ -82,14 +81,10 @@ fn args_under(limit_mb: &str) -> [&str; 12] {
     ]
 }
 
-/// The release build of the engine; its path.
 fn build_engine(root: &Path) -> anyhow::Result<String> {
     terminal::log("building `decode-bench` of `engine` …");
-    let shell = Shell::new()?;
-    shell.change_dir(root);
-    cmd!(shell, "cargo build --locked --release --package engine --bin decode-bench")
-        .quiet()
-        .run()
+    command::cargo(root, "build --locked --release --package engine --bin decode-bench")
+        .show()
         .context("cannot build the engine")?;
     let target = crate::sys::env::read_var("CARGO_TARGET_DIR").unwrap_or("target".to_owned());
     Ok(root.join(target).join("release/decode-bench").to_string_lossy().into_owned())

@@ -4,27 +4,26 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{Unserved, unserved};
+use super::installed::{Unserved, unserved};
 
 /// Calls that were handed on while no cache served them.
 #[derive(Debug)]
-pub(in crate::cuda) struct PassedThrough {
+pub(super) struct PassedThrough {
     not_installed: AtomicU64,
     killed: AtomicU64,
     frees: AtomicU64,
     driver_ns: AtomicU64,
 }
 
-/// One reading of [`PassedThrough`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cuda) struct Passed {
-    pub(in crate::cuda) not_installed: u64,
-    pub(in crate::cuda) killed: u64,
-    pub(in crate::cuda) frees: u64,
-    pub(in crate::cuda) driver_ns: u64,
+pub(super) struct Passed {
+    pub(super) not_installed: u64,
+    pub(super) killed: u64,
+    pub(super) frees: u64,
+    pub(super) driver_ns: u64,
 }
 
-pub(in crate::cuda) static PASSED: PassedThrough = PassedThrough {
+pub(super) static PASSED: PassedThrough = PassedThrough {
     not_installed: AtomicU64::new(0),
     killed: AtomicU64::new(0),
     frees: AtomicU64::new(0),
@@ -32,7 +31,7 @@ pub(in crate::cuda) static PASSED: PassedThrough = PassedThrough {
 };
 
 impl PassedThrough {
-    pub(in crate::cuda) fn read(&self) -> Passed {
+    pub(super) fn read(&self) -> Passed {
         Passed {
             not_installed: self.not_installed.load(Ordering::Relaxed),
             killed: self.killed.load(Ordering::Relaxed),

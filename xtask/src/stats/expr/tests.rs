@@ -60,6 +60,8 @@ fn a_percentage_is_a_fraction_and_is_shown_as_written() {
     assert_eq!(expr.to_string(), "(A - C) / A >= 5 %");
     assert_eq!(parse_number("2%").unwrap(), 0.02);
     assert_eq!(parse_number("-1e-3").unwrap(), -0.001);
+    assert_eq!(parse_number("+.5 %").unwrap(), 0.005);
+    assert_eq!(parse_number("A").unwrap_err(), "`A` is not a constant");
     assert_eq!(parse_condition("7 %").unwrap().to_string(), "7 %");
 }
 
@@ -109,6 +111,11 @@ fn errors_say_where() {
     assert_eq!(error("A ; 1"), "unexpected `;` in `A ; 1` at column 3");
     assert_eq!(error("f(1)"), "expected a name at column 3, found `1`");
     assert_eq!(error("A and or B"), "expected a number or a name at column 7, found `or`");
+    assert_eq!(error("A => 1"), "`=>` at column 3 is not an operator; did you mean `>=`?");
+    assert_eq!(error("A = 1"), "`=` at column 3 is not an operator; did you mean `==`?");
+    assert_eq!(error("A ≤ 1"), "`≤` at column 3 is not an operator; did you mean `<=`?");
+    assert_eq!(error("A > 3ms"), "`3ms` at column 5 is not a number: numbers have no unit");
+    assert_eq!(error("A > 1.2.3"), "`1.2.3` at column 5 is not a number");
     assert_eq!(error("1e999"), "`1e999` at column 1 is too large");
     assert!(error(&"(".repeat(10_000)).contains("nested"));
 }

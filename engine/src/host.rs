@@ -3,11 +3,11 @@
 #[cfg(all(target_os = "linux", feature = "cuda"))]
 pub(crate) use linux::meminfo_bytes;
 #[cfg(target_os = "linux")]
-pub(super) use linux::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
+pub(crate) use linux::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
 #[cfg(target_os = "macos")]
-pub(super) use macos::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
+pub(crate) use macos::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
-pub(super) use other::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
+pub(crate) use other::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -23,7 +23,6 @@ mod linux {
         meminfo_bytes("MemTotal:")
     }
 
-    /// A line of `/proc/meminfo`.
     pub(crate) fn meminfo_bytes(key: &str) -> Option<u64> {
         read_kib("/proc/meminfo", key)
     }

@@ -1,6 +1,6 @@
 //! Text to expression. It knows the grammar and nothing of what names mean.
 
-use super::{Comparison, Expr, Operator};
+use super::{Expr, Operator, Relation};
 
 /// Parses an expression: a number or a condition; which of the two is for the type check to say.
 ///
@@ -24,14 +24,8 @@ pub(crate) fn parse_condition(text: &str) -> Result<Expr, String> {
 ///
 /// Says what is there instead of a constant.
 pub(crate) fn parse_number(text: &str) -> Result<f64, String> {
-    match parse_condition(text)? {
-        Expr::Number { value, .. } => Ok(value),
-        Expr::Negate(inner) => match *inner {
-            Expr::Number { value, .. } => Ok(-value),
-            _ => Err(format!("`{text}` is no constant")),
-        },
-        _ => Err(format!("`{text}` is no constant")),
-    }
+    let constant = parse_condition(text)?.constant();
+    constant.map(|(value, _)| value).ok_or_else(|| format!("`{text}` is not a constant"))
 }
 
 /// How deep brackets, `not` and `-` may nest: far more than a reader can follow, far less than the
@@ -55,7 +49,12 @@ struct Token {
 const SIGNS: [&str; 15] =
     [">=", "<=", "==", "!=", "&&", "||", ">", "<", "+", "-", "*", "/", "(", ")", ","];
 
+/// What is written for an operator by mistake, and the operator; looked for before [`SIGNS`].
+const MISTAKES: [(&str, &str); 6] =
+    [("=>", ">="), ("=<", "<="), ("<>", "!="), ("≥", ">="), ("≤", "<="), ("≠", "!=")];
+
 fn tokenize(text: &str) -> Result<Vec<Token>, String> {
+    let is_inner = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -64,23 +63,31 @@ fn tokenize(text: &str) -> Result<Vec<Token>, String> {
             rest = &rest[first.len_utf8()..];
             continue;
         }
+        if let Some((mistake, sign)) = MISTAKES.iter().find(|(text, _)| rest.starts_with(text)) {
+            return Err(format!(
+                "`{mistake}` at column {column} is not an operator; did you mean `{sign}`?"
+            ));
+        }
         let (kind, length) = if first.is_ascii_digit() || first == '.' {
             let length = number_length(rest);
-            let value: f64 = rest[..length]
-                .parse()
-                .map_err(|_| format!("`{}` at column {column} is no number", &rest[..length]))?;
+            let word = rest.find(|c: char| !is_inner(c)).unwrap_or(rest.len()).max(length);
+            let value: f64 = rest[..word].parse().map_err(|_| {
+                let hint = if word > length { ": numbers have no unit" } else { "" };
+                format!("`{}` at column {column} is not a number{hint}", &rest[..word])
+            })?;
             if !value.is_finite() {
                 return Err(format!("`{}` at column {column} is too large", &rest[..length]));
             }
             (TokenKind::Number(value), length)
         } else if first.is_alphabetic() || first == '_' {
-            let is_inner = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
             let length = rest.find(|c| !is_inner(c)).unwrap_or(rest.len());
             (TokenKind::Name, length)
         } else if first == '%' {
             (TokenKind::Sign, 1)
         } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
             (TokenKind::Sign, sign.len())
+        } else if first == '=' {
+            return Err(format!("`=` at column {column} is not an operator; did you mean `==`?"));
         } else {
             return Err(format!("unexpected `{first}` in `{text}` at column {column}"));
         };
@@ -176,17 +183,17 @@ impl Parser {
 
     fn comparison(&mut self) -> Result<Expr, String> {
         let left = self.sum()?;
-        let comparison = match self.peek() {
-            Some(">=") => Comparison::AtLeast,
-            Some("<=") => Comparison::AtMost,
-            Some(">") => Comparison::Above,
-            Some("<") => Comparison::Below,
-            Some("==") => Comparison::Equal,
-            Some("!=") => Comparison::Unequal,
+        let relation = match self.peek() {
+            Some(">=") => Relation::AtLeast,
+            Some("<=") => Relation::AtMost,
+            Some(">") => Relation::Above,
+            Some("<") => Relation::Below,
+            Some("==") => Relation::Equal,
+            Some("!=") => Relation::Unequal,
             _ => return Ok(left),
         };
         self.at += 1;
-        Ok(Expr::Compare(Box::new(left), comparison, Box::new(self.sum()?)))
+        Ok(Expr::Compare(Box::new(left), relation, Box::new(self.sum()?)))
     }
 
     fn sum(&mut self) -> Result<Expr, String> {
@@ -218,6 +225,9 @@ impl Parser {
     fn factor(&mut self) -> Result<Expr, String> {
         if self.take(&["-"]) {
             return Ok(Expr::Negate(Box::new(self.deeper(Parser::factor)?)));
+        }
+        if self.take(&["+"]) {
+            return self.deeper(Parser::factor);
         }
         if self.take(&["("]) {
             let inner = self.deeper(Parser::or)?;

@@ -1,19 +1,23 @@
-//! The driver's own functions of the hooked names.
+//! Real calls: the driver's own functions of the hooked names, and what several modules ask it for.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::mem::transmute;
 use std::ptr;
 
-use super::super::driver::SUCCESS;
-use super::super::symbols::{Library, Slot};
-use super::{Handle, Stream};
+use cudarc::driver::sys;
+
+use super::codes::SUCCESS;
+use super::symbols::{Library, Slot};
+
+pub(super) type Stream = *mut c_void;
+pub(super) type Handle = *mut c_void;
 
 macro_rules! slots {
     ($($slot:ident = $name:literal;)*) => {
         $(static $slot: Slot = Slot::new($name, Library::Driver);)*
 
         /// The first of the hooked functions that the driver does not have.
-        pub(in crate::cuda) fn find_missing() -> Option<&'static str> {
+        pub(super) fn find_missing() -> Option<&'static str> {
             [$(($name, &$slot)),*]
                 .into_iter()
                 .find(|(_, slot)| !slot.is_found())
@@ -46,7 +50,7 @@ macro_rules! call {
         // SAFETY: the slot holds the driver's function of its name, whose arguments these are,
         // or a stand-in for it that reads none and returns an error code.
         let function = unsafe {
-            transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($type),*) -> c_int>(
+            transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(
                 $slot.target(),
             )
         };
@@ -60,7 +64,7 @@ fn handle(raw: usize) -> Handle {
 }
 
 /// The address of `bytes` new bytes, in the order of a stream.
-pub(in crate::cuda) fn alloc_async(bytes: usize, stream: usize) -> Result<u64, c_int> {
+pub(super) fn alloc_async(bytes: usize, stream: usize) -> Result<u64, c_int> {
     let mut address = 0_u64;
     let code = call!(ALLOC_ASYNC(
         &raw mut address => *mut u64, bytes => usize, handle(stream) => Stream
@@ -69,7 +73,7 @@ pub(in crate::cuda) fn alloc_async(bytes: usize, stream: usize) -> Result<u64, c
 }
 
 /// The address of `bytes` new bytes in the current context.
-pub(in crate::cuda) fn alloc(bytes: usize) -> Result<u64, c_int> {
+pub(super) fn alloc(bytes: usize) -> Result<u64, c_int> {
     let mut address = 0_u64;
     let code = call!(ALLOC(&raw mut address => *mut u64, bytes => usize));
     if code == SUCCESS { Ok(address) } else { Err(code) }
@@ -77,61 +81,61 @@ pub(in crate::cuda) fn alloc(bytes: usize) -> Result<u64, c_int> {
 
 /// # Safety
 /// Nobody uses the block after what the stream does now.
-pub(in crate::cuda) unsafe fn free_async(address: u64, stream: usize) -> c_int {
+pub(super) unsafe fn free_async(address: u64, stream: usize) -> c_int {
     call!(FREE_ASYNC(address => u64, handle(stream) => Stream))
 }
 
 /// # Safety
 /// Nobody uses the block after what the device does now.
-pub(in crate::cuda) unsafe fn free(address: u64) -> c_int {
+pub(super) unsafe fn free(address: u64) -> c_int {
     call!(FREE(address => u64))
 }
 
 /// # Safety
 /// Nobody uses the stream any more.
-pub(in crate::cuda) unsafe fn stream_destroy(stream: usize) -> c_int {
+pub(super) unsafe fn stream_destroy(stream: usize) -> c_int {
     call!(STREAM_DESTROY(handle(stream) => Stream))
 }
 
 /// # Safety
 /// The place is valid.
-pub(in crate::cuda) unsafe fn primary_retain(context: *mut Handle, device: c_int) -> c_int {
+pub(super) unsafe fn primary_retain(context: *mut Handle, device: c_int) -> c_int {
     call!(PRIMARY_RETAIN(context => *mut Handle, device => c_int))
 }
 
 /// # Safety
 /// As for the driver's function.
-pub(in crate::cuda) unsafe fn primary_release(device: c_int) -> c_int {
+pub(super) unsafe fn primary_release(device: c_int) -> c_int {
     call!(PRIMARY_RELEASE(device => c_int))
 }
 
 /// # Safety
 /// As for the driver's function.
-pub(in crate::cuda) unsafe fn context_destroy(context: Handle) -> c_int {
+pub(super) unsafe fn context_destroy(context: Handle) -> c_int {
     call!(CONTEXT_DESTROY(context => Handle))
 }
 
 /// # Safety
 /// As for the driver's function.
-pub(in crate::cuda) unsafe fn pool_destroy(pool: Handle) -> c_int {
+pub(super) unsafe fn pool_destroy(pool: Handle) -> c_int {
     call!(POOL_DESTROY(pool => Handle))
 }
 
 /// # Safety
 /// As for the driver's function.
-pub(in crate::cuda) unsafe fn begin_capture(stream: Stream, mode: c_uint) -> c_int {
+pub(super) unsafe fn begin_capture(stream: Stream, mode: c_uint) -> c_int {
     call!(BEGIN_CAPTURE(stream => Stream, mode => c_uint))
 }
 
 /// # Safety
 /// The place is valid.
-pub(in crate::cuda) unsafe fn end_capture(stream: Stream, graph: *mut Handle) -> c_int {
+pub(super) unsafe fn end_capture(stream: Stream, graph: *mut Handle) -> c_int {
     call!(END_CAPTURE(stream => Stream, graph => *mut Handle))
 }
 
 /// # Safety
 /// The place is valid.
-pub(in crate::cuda) unsafe fn instantiate(
+pub(super) unsafe fn instantiate(
     executable: *mut Handle,
     graph: Handle,
     flags: c_ulonglong,
@@ -143,18 +147,17 @@ pub(in crate::cuda) unsafe fn instantiate(
 
 /// # Safety
 /// Nobody uses the executable graph any more.
-pub(in crate::cuda) unsafe fn executable_destroy(executable: Handle) -> c_int {
+pub(super) unsafe fn executable_destroy(executable: Handle) -> c_int {
     call!(EXECUTABLE_DESTROY(executable => Handle))
 }
 
 /// # Safety
 /// Nobody uses the graph any more.
-pub(in crate::cuda) unsafe fn graph_destroy(graph: Handle) -> c_int {
+pub(super) unsafe fn graph_destroy(graph: Handle) -> c_int {
     call!(GRAPH_DESTROY(graph => Handle))
 }
 
-/// The driver's name for a code.
-pub(in crate::cuda) fn error_name(code: c_int) -> Option<String> {
+fn error_name(code: c_int) -> Option<String> {
     let mut text: *const c_char = ptr::null();
     let known = call!(ERROR_NAME(code => c_int, &raw mut text => *mut *const c_char));
     if known != SUCCESS || text.is_null() {
@@ -162,4 +165,16 @@ pub(in crate::cuda) fn error_name(code: c_int) -> Option<String> {
     }
     // SAFETY: the driver's names are static C strings.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+pub(super) fn describe(code: c_int) -> String {
+    error_name(code).unwrap_or_else(|| format!("CUDA error {code}"))
+}
+
+/// Free and total bytes of the current context's device.
+pub(super) fn memory_info() -> Option<(u64, u64)> {
+    let (mut free_bytes, mut total_bytes) = (0, 0);
+    // SAFETY: the places are valid.
+    let code = unsafe { sys::cuMemGetInfo_v2(&mut free_bytes, &mut total_bytes) };
+    (code == sys::CUresult::CUDA_SUCCESS).then_some((free_bytes as u64, total_bytes as u64))
 }

@@ -1,7 +1,9 @@
-//! The small language in which a ladder's reads, guards, rules and expectations are written.
+//! The small language of conditions: the gates of a comparison, the reads, guards, rules and
+//! expectations of a ladder.
 //!
-//! It owns parsing, type checking and three-way evaluation; it knows nothing of rungs or rules. Names
-//! are resolved by whoever evaluates, through [`Names`].
+//! It owns parsing, type checking, three-way evaluation and what it means to meet a bar
+//! ([`Relation::holds`]); it knows nothing of legs, rungs or rules. Names are resolved by whoever
+//! evaluates, through [`Names`].
 //!
 //! ```text
 //! condition := conjunction ("or" conjunction)*
@@ -10,7 +12,7 @@
 //! comparison := sum ((">=" | "<=" | ">" | "<" | "==" | "!=") sum)?
 //! sum := product (("+" | "-") product)*
 //! product := factor (("*" | "/") factor)*
-//! factor := "-" factor | number ["%"] | name | name "(" name ("," name)* ")" | "(" condition ")"
+//! factor := ("-" | "+") factor | number ["%"] | name | name "(" name ("," name)* ")" | "(" condition ")"
 //! ```
 
 use std::fmt;
@@ -23,12 +25,10 @@ mod parse;
 /// comparison: a bar of 2 % is met by 2.04 over 2.00, whatever binary fractions make of it.
 const SAME_WITHIN: f64 = 1e-12;
 
-/// An expression, as parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expr {
     /// A constant; a percentage is kept as its fraction.
     Number {
-        /// The value.
         value: f64,
         /// Whether it was written with `%`, so that it is shown that way.
         percent: bool,
@@ -37,63 +37,46 @@ pub(crate) enum Expr {
     Name(String),
     /// A function of names, for example `guard(vram)`.
     Call(String, Vec<String>),
-    /// The negative of a number.
     Negate(Box<Expr>),
-    /// Arithmetic on two numbers.
     Arithmetic(Box<Expr>, Operator, Box<Expr>),
-    /// A comparison of two numbers.
-    Compare(Box<Expr>, Comparison, Box<Expr>),
-    /// Both conditions.
+    Compare(Box<Expr>, Relation, Box<Expr>),
     And(Box<Expr>, Box<Expr>),
-    /// Either condition.
     Or(Box<Expr>, Box<Expr>),
-    /// The opposite of a condition.
     Not(Box<Expr>),
     /// A condition that always (or never) holds.
     Constant(bool),
 }
 
-/// An arithmetic operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
-    /// `+`
     Add,
-    /// `-`
     Subtract,
-    /// `*`
     Multiply,
-    /// `/`
     Divide,
 }
 
-/// A comparison operator.
+/// How two numbers are compared, wherever a bar is written: in a gate, a rule, a guard, a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Comparison {
-    /// `>=`
+pub(crate) enum Relation {
     AtLeast,
-    /// `<=`
     AtMost,
-    /// `>`
     Above,
-    /// `<`
     Below,
-    /// `==`
     Equal,
-    /// `!=`
     Unequal,
 }
 
-impl Comparison {
-    /// Whether the comparison holds between two finite numbers.
+impl Relation {
+    /// Whether it holds between two finite numbers. The only place that decides at a bar.
     pub(crate) fn holds(self, left: f64, right: f64) -> bool {
         let same = (left - right).abs() <= SAME_WITHIN * left.abs().max(right.abs());
         match self {
-            Comparison::AtLeast => same || left > right,
-            Comparison::AtMost => same || left < right,
-            Comparison::Above => !same && left > right,
-            Comparison::Below => !same && left < right,
-            Comparison::Equal => same,
-            Comparison::Unequal => !same,
+            Relation::AtLeast => same || left > right,
+            Relation::AtMost => same || left < right,
+            Relation::Above => !same && left > right,
+            Relation::Below => !same && left < right,
+            Relation::Equal => same,
+            Relation::Unequal => !same,
         }
     }
 }
@@ -101,7 +84,6 @@ impl Comparison {
 /// A number that an expression asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Number {
-    /// It was measured.
     Known(f64),
     /// It cannot exist, for the reason given: a crashed rung, a read that its guard failed. No
     /// comparison with it holds, nor does the comparison's opposite.
@@ -110,12 +92,9 @@ pub(crate) enum Number {
     Missing(String),
 }
 
-/// Whether a condition holds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Truth {
-    /// It holds.
     True,
-    /// It does not hold.
     False,
     /// It does not apply, for the reason given.
     Void(String),
@@ -124,7 +103,6 @@ pub(crate) enum Truth {
 }
 
 impl Truth {
-    /// The truth of a plain condition.
     pub(crate) fn from_bool(holds: bool) -> Truth {
         if holds { Truth::True } else { Truth::False }
     }
@@ -164,12 +142,9 @@ pub(crate) trait Names {
     fn call_truth(&self, function: &str, args: &[String]) -> Truth;
 }
 
-/// What an expression yields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A number.
     Number,
-    /// A condition.
     Condition,
 }
 
@@ -219,6 +194,15 @@ impl Expr {
         }
     }
 
+    /// The value of a constant such as `1e-3`, `5 %` or `-2`, and whether it is a percentage.
+    pub(crate) fn constant(&self) -> Option<(f64, bool)> {
+        match self {
+            Expr::Number { value, percent } => Some((*value, *percent)),
+            Expr::Negate(inner) => inner.constant().map(|(value, percent)| (-value, percent)),
+            _ => None,
+        }
+    }
+
     /// The number of a checked expression.
     pub(crate) fn number(&self, names: &dyn Names) -> Number {
         match self {
@@ -232,7 +216,7 @@ impl Expr {
             Expr::Arithmetic(left, operator, right) => {
                 arithmetic(left.number(names), *operator, right.number(names))
             }
-            _ => Number::Missing(format!("`{self}` is no number")),
+            _ => Number::Missing(format!("`{self}` is not a number")),
         }
     }
 
@@ -241,10 +225,10 @@ impl Expr {
         match self {
             Expr::Constant(holds) => Truth::from_bool(*holds),
             Expr::Call(function, args) => names.call_truth(function, args),
-            Expr::Compare(left, comparison, right) => {
+            Expr::Compare(left, relation, right) => {
                 match (left.number(names), right.number(names)) {
                     (Number::Known(left), Number::Known(right)) => {
-                        Truth::from_bool(comparison.holds(left, right))
+                        Truth::from_bool(relation.holds(left, right))
                     }
                     (Number::Missing(why), _) | (_, Number::Missing(why)) => Truth::Missing(why),
                     (Number::Void(why), _) | (_, Number::Void(why)) => Truth::Void(why),
@@ -253,7 +237,7 @@ impl Expr {
             Expr::And(left, right) => left.truth(names).and(right.truth(names)),
             Expr::Or(left, right) => left.truth(names).or(right.truth(names)),
             Expr::Not(inner) => inner.truth(names).opposite(),
-            _ => Truth::Missing(format!("`{self}` is no condition")),
+            _ => Truth::Missing(format!("`{self}` is not a condition")),
         }
     }
 
@@ -357,15 +341,15 @@ impl Operator {
     }
 }
 
-impl fmt::Display for Comparison {
+impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Comparison::AtLeast => ">=",
-            Comparison::AtMost => "<=",
-            Comparison::Above => ">",
-            Comparison::Below => "<",
-            Comparison::Equal => "==",
-            Comparison::Unequal => "!=",
+            Relation::AtLeast => ">=",
+            Relation::AtMost => "<=",
+            Relation::Above => ">",
+            Relation::Below => "<",
+            Relation::Equal => "==",
+            Relation::Unequal => "!=",
         })
     }
 }
@@ -400,8 +384,8 @@ impl fmt::Display for Expr {
             Expr::Arithmetic(left, operator, right) => {
                 write!(f, "{} {} {}", part(left, own), operator.sign(), part(right, own + 1))
             }
-            Expr::Compare(left, comparison, right) => {
-                write!(f, "{} {comparison} {}", part(left, 4), part(right, 4))
+            Expr::Compare(left, relation, right) => {
+                write!(f, "{} {relation} {}", part(left, 4), part(right, 4))
             }
             Expr::And(left, right) => write!(f, "{} and {}", part(left, own), part(right, own)),
             Expr::Or(left, right) => write!(f, "{} or {}", part(left, own), part(right, own)),
