@@ -32,6 +32,7 @@ pub(crate) struct OomEntry {
     /// The CSV that holds the cell's row, or a comparison's samples, relative to the workspace.
     pub(crate) source_csv: String,
     /// The command that found it, as a seventh field; `None` for a sweep.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) found_by: Option<String>,
 }
 

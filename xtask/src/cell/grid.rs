@@ -102,7 +102,7 @@ impl Grid {
 ///
 /// # Errors
 ///
-/// When an entry names no cell of the grid: a fake that does nothing would prove nothing.
+/// When an entry does not name a cell of this run: a fake that does nothing would prove nothing.
 pub(crate) fn parse_fake_ooms(text: &str, cells: &[Cell<'_>]) -> anyhow::Result<Vec<FakeCell>> {
     let mut fakes = Vec::new();
     let mut pending: Option<String> = None;

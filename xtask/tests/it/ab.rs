@@ -205,23 +205,62 @@ fn a_leg_that_runs_out_of_memory_is_reported_as_that_and_never_as_slow() {
     // It is launched once: what ran out of memory is not tried again.
     let of_test = |event: &Value| event["event"] == "run_launch" && event["leg"] == "test";
     assert_eq!(lab.samples().iter().filter(|event| of_test(event)).count(), 1);
-    assert!(!lab.path("benchmarks/.oom-record").exists(), "the leg's variables are no sweep's");
+    // What the leg's variables ran out of memory at is recorded as theirs, not the model's.
+    let record = lab.read("benchmarks/.oom-record");
+    assert!(record.starts_with("m+test,128,") && record.lines().count() == 1, "{record}");
+    assert!(record.trim_end().ends_with("/samples.jsonl,ab"), "{record}");
+    lab.ab(&["--env", "OTHER=1", "--pairs", "6"]).exits_with(1);
+    let last = lab.names("benchmarks/ab").pop().unwrap();
+    let result = lab.read_json(lab.path("benchmarks/ab").join(last).join("result.json"));
+    assert_eq!(leg(&result, "test")["failure"]["classification"], "SKIP:oom_record");
 }
 
 #[test]
-fn base_running_out_of_memory_feeds_the_record_and_the_next_comparison_is_refused() {
+fn base_running_out_of_memory_ends_it_at_once_and_the_next_comparison_is_refused() {
     let lab = Lab::new(Script::new().cell(Cell::new().runs_out_of_memory("std::bad_alloc\n")));
     lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(1);
+    assert_eq!(verdict(&lab.result(), "test"), "inconclusive");
+    assert_eq!(lab.launches().len(), 1, "without base, no other leg is launched");
     let record = lab.read("benchmarks/.oom-record");
-    assert!(record.starts_with("m,128,"), "{record}");
-    let launches = lab.launches().len();
+    assert!(record.starts_with("m,128,") && record.lines().count() == 1, "{record}");
+
     let refused = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(2);
-    assert!(refused.stderr.contains("is known to run out of memory"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("hint: --ignore-oom-record"), "{}", refused.stderr);
-    assert_eq!(lab.launches().len(), launches);
+    let line = record.trim_end();
+    let said = format!("`m` at 128 prompt tokens is not launched: the OOM record holds `{line}`");
+    assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+    assert!(refused.stderr.contains("`cargo xtask ab --ignore-oom-record`"), "{}", refused.stderr);
+    assert_eq!(lab.launches().len(), 1);
 
     lab.ab(&["--env", "FEATURE=1", "--pairs", "6", "--ignore-oom-record"]).exits_with(1);
+    assert_eq!(lab.launches().len(), 2);
+    assert_eq!(lab.read("benchmarks/.oom-record").lines().count(), 2, "it is still recorded");
+}
+
+#[test]
+fn a_launch_that_the_host_did_not_survive_is_not_made_again() {
+    let lab = Lab::new(Script::new().cell(cell()));
+    lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(0);
+    let path = lab.folder().join("samples.jsonl");
+    let text = lab.read(&path);
+    // As if the power had gone in the middle of the second run.
+    let is_end = |line: &&str| line.contains("\"event\":\"run_end\"");
+    let ends: Vec<&str> = text.lines().filter(is_end).collect();
+    let cut = text.find(ends[1]).unwrap();
+    let boot = lab.samples()[1]["boot"].as_str().unwrap().to_owned();
+    let lost = text[..cut].replace(&boot, "another-boot");
+
+    lab.write(&path, &lost);
+    let launches = lab.launches().len();
+    let ran = lab.resume().run().exits_with(1);
+    assert!(ran.stderr.contains("the host was lost during it"), "{}", ran.stderr);
+    let failed = |event: &Value| event["classification"] == "FAIL:host_lost";
+    assert_eq!(lab.samples().iter().filter(|event| failed(event)).count(), 1);
+
+    // Under the same boot it was the harness that was killed.
+    lab.write(&path, &text[..cut]);
+    lab.resume().run().exits_with(0);
     assert!(lab.launches().len() > launches);
+    assert!(!lab.samples().iter().any(|event| failed(event)));
 }
 
 /// Two cells that differ in their output from the third token on.

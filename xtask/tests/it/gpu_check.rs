@@ -227,3 +227,24 @@ fn what_is_missing_is_named_before_anything_is_launched() {
     assert!(output.stderr.contains("hint: build it: cargo xtask cuda-setup"));
     lab.check(&["--budget-s", "0"]).exits_with(2);
 }
+
+#[test]
+fn a_recorded_model_is_not_launched_and_an_oom_of_its_own_is_recorded_once() {
+    let lab = Lab::new("");
+    lab.write("benchmarks/.oom-record", "m,16,2026-07-03,abc1234,,old.csv\n");
+    let ran = lab.check(&["--quick"]).exits_with(2);
+    let said = "not launched: the OOM record holds `m,16,2026-07-03,abc1234,,old.csv`";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`cargo xtask gpu-check --ignore-oom-record`"), "{}", ran.stderr);
+    assert!(lab.launches().is_empty());
+    assert_eq!(lab.names("benchmarks"), [".oom-record"]);
+    lab.check(&["--quick", "--ignore-oom-record"]).exits_with(0);
+
+    let oom = "report_file = \"killed-1\"\nexit = 1\nreport = \"none\"\n\
+               stderr = \"CUDA_ERROR_OUT_OF_MEMORY\"\n";
+    let lab = Lab::new(&format!("[[cell]]\n{oom}"));
+    lab.check(&["--quick"]).exits_with(1);
+    let record = lab.read("benchmarks/.oom-record");
+    assert!(record.starts_with("m+killed,") && record.lines().count() == 1, "{record}");
+    assert!(record.trim_end().ends_with("/samples.jsonl,gpu-check"), "{record}");
+}

@@ -115,9 +115,8 @@ fn a_changed_sweep_is_not_resumed() {
 
     let ran = sweep(&workspace, &["--resume", "out.csv", "--max-tokens", "16"]).exits_with(2);
     for part in [
-        "the settings are not those of the sweep",
-        "-  \"max_tokens\": 32,",
-        "+  \"max_tokens\": 16,",
+        "error: rows before and after could not be compared:",
+        "\n  max_tokens: 32 → 16\n",
         "hint: undo the change",
     ] {
         assert!(ran.stderr.contains(part), "no `{part}` in {}", ran.stderr);
@@ -128,9 +127,49 @@ fn a_changed_sweep_is_not_resumed() {
         "models = [\"a\", \"b\"]\nlengths = [512, 2048, 8192]\nrunner = \"scripted\"\n",
     );
     let ran = sweep(&workspace, &["--resume", "out.csv"]).exits_with(2);
-    assert!(ran.stderr.contains("+    8192"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lengths: [512, 2048] → [512, 2048, 8192]"), "{}", ran.stderr);
     assert_eq!(workspace.read("out.csv"), before);
     assert_eq!(workspace.launches().len(), 4);
+}
+
+#[test]
+fn what_leaves_rows_comparable_is_taken_over_with_a_note() {
+    let workspace = workspace();
+    sweep_other(&workspace, &["--timeout", "60"]).exits_with(0);
+    // Comments and the order of keys say nothing.
+    let runner = workspace.read("bench-configs/runners/scripted.toml");
+    let mut lines: Vec<&str> = runner.lines().rev().collect();
+    lines.insert(0, "# the same");
+    workspace.write("bench-configs/runners/scripted.toml", lines.join("\n"));
+    let changed = ["--resume", "out.csv", "--timeout", "90", "--cooldown", "1"];
+    let ran = sweep(&workspace, &changed).exits_with(0);
+    for note in ["note: taken over: timeout_s: 60 → 90", "note: taken over: cooldown_s: 0 → 1"]
+    {
+        assert!(ran.stderr.contains(note), "no `{note}` in {}", ran.stderr);
+    }
+    let starts: Vec<_> = workspace
+        .read_json_lines("out.csv.journal.jsonl")
+        .into_iter()
+        .filter(|entry| entry["event"] == "sweep_start")
+        .collect();
+    assert_eq!(starts[1]["notes"].as_array().unwrap().len(), 3, "{}", starts[1]["notes"]);
+    // A time limit that shrank would fail cells that ran before.
+    let ran = sweep(&workspace, &["--resume", "out.csv", "--timeout", "30"]).exits_with(2);
+    assert!(ran.stderr.contains("timeout_s: 90 → 30"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_recorded_model_is_not_launched_and_an_oom_of_its_own_is_recorded_once() {
+    let workspace = workspace();
+    workspace.write("benchmarks/.oom-record", "a,512,2026-07-03,abc1234,,old.csv\n");
+    let oom = Cell::new().model("b").len(2048).runs_out_of_memory("cudaErrorMemoryAllocation\n");
+    workspace.script(&Script::new().cell(oom));
+    sweep_other(&workspace, &[]).exits_with(0);
+    assert_eq!(workspace.launches(), ["b 512", "b 2048"]);
+    let record = workspace.read("benchmarks/.oom-record");
+    let lines: Vec<&str> = record.lines().collect();
+    assert_eq!(lines.len(), 2, "{record}");
+    assert!(lines[1].starts_with("b,2048,") && lines[1].ends_with(",out.csv"), "{record}");
 }
 
 #[test]

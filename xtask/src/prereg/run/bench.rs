@@ -255,6 +255,7 @@ impl Bench {
     pub(super) fn keep_launch(
         &mut self,
         document: &Document,
+        launch: &Launch,
         mut record: LaunchRecord,
         limit: Duration,
     ) -> anyhow::Result<()> {
@@ -268,7 +269,7 @@ impl Bench {
             && count_rejected(&self.records, &record.slot) < MAX_REJECTED
         {
             record.rejected = Some(format!("it was disturbed: {}", record.disturbed.join("; ")));
-            terminal::log("prereg: it was disturbed and is made again");
+            terminal::log(&format!("prereg: {} was disturbed and is made again", launch.label));
         }
         self.append(Record::Launch(record))
     }

@@ -458,7 +458,8 @@ impl Ledger for Entries<'_> {
             }
             End::Ran(outcome) => self.record_of(outcome)?,
         };
-        self.bench.keep_launch(self.reader.document, record, self.limit)
+        let Reader { document, launch, .. } = self.reader;
+        self.bench.keep_launch(document, launch, record, self.limit)
     }
 }
 

@@ -92,6 +92,13 @@ impl Checkout {
         std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
     }
 
+    /// Replaces a text in a file wherever it stands.
+    pub(crate) fn replace(&self, path: &str, from: &str, to: &str) -> anyhow::Result<()> {
+        let text = self.read(path)?;
+        anyhow::ensure!(text.contains(from), "`{path}` does not hold `{from}`");
+        files::replace_text(&self.folder.path().join(path), &text.replace(from, to))
+    }
+
     pub(crate) fn remove(&self, path: &str) -> anyhow::Result<()> {
         match std::fs::remove_file(self.root().join(path)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

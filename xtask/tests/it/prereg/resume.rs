@@ -80,9 +80,10 @@ fn a_recorded_model_is_not_launched_and_an_oom_of_its_own_is_recorded_once() {
     lab.write("benchmarks/.oom-record", "model,50,2026-07-03,abc1234,,old.csv\n");
     let ran = lab.prereg(&["run", "seed"]).exits_with(2);
     let said = "not launched: the OOM record holds `model,50,2026-07-03,abc1234,,old.csv`";
-    assert!(ran.stderr.contains(said), "{ran}");
-    assert!(ran.stderr.contains("`cargo xtask prereg run seed --ignore-oom-record`"), "{ran}");
-    assert!(lab.launches().is_empty() && lab.names("benchmarks/prereg").is_empty());
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let hint = "`cargo xtask prereg run seed --ignore-oom-record`";
+    assert!(ran.stderr.contains(hint), "{}", ran.stderr);
+    assert!(lab.launches().is_empty() && lab.runs().is_empty());
 
     let lab = Lab::frozen(&Figures { fault: Fault::OneItemCrashes, ..Figures::default() });
     lab.prereg(&["run", "seed"]);
@@ -171,8 +172,7 @@ fn a_disturbed_launch_is_made_again_twice_and_then_counts_with_a_word() {
     let busy: Vec<Started> = (0..processors).map(|_| spin.start()).collect();
     let output = lab.prereg(&["run", "seed"]).exits_with(1);
     drop(busy);
-    let told = "rung A 1/1 was disturbed and is made again";
-    assert!(output.stderr.contains(told), "{output}");
+    assert!(output.stderr.contains("rung A 1/1 was disturbed and is made again"));
     assert_eq!(lab.ladder_launches(), 12, "four rungs, three times each");
     let report = lab.report();
     let told = |text: &str| report.lines().filter(|line| line.contains(text)).count();

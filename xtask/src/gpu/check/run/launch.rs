@@ -314,7 +314,7 @@ fn card_slug(card: Option<&str>) -> String {
     match card {
         Some(card) if is_standin(card) => "stand-in".to_owned(),
         Some(card) => render_slug(card),
-        None => "unknown-card".to_owned(),
+        None => "unknown".to_owned(),
     }
 }
 

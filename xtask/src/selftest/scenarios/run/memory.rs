@@ -170,7 +170,7 @@ pub(super) fn isolation() -> anyhow::Result<String> {
     untouched(&checkout, "an estimate")?;
     let env = [("BENCH_MEM_OVERHEAD_FACTOR", "much")];
     let ran = checkout.sweep_with("benchmarks/factor.csv", &only_a, &env)?;
-    says(&ran, "BENCH_MEM_OVERHEAD_FACTOR: `much` is no factor, 1.0 is used instead")?;
+    says(&ran, "BENCH_MEM_OVERHEAD_FACTOR: `much` is not a factor; using 1.0")?;
     same("launches", checkout.take_launches()?.len(), 3)?;
     Ok("failures, timeouts, missing models and estimates: record byte for byte the same".into())
 }
@@ -206,7 +206,7 @@ pub(super) fn names() -> anyhow::Result<String> {
     )?;
     let ran = checkout.xtask(&args("benchmarks/none.csv", "llama:513"), &[])?;
     code(&ran, 2)?;
-    says(&ran, "fake `llama:513` names no cell of the grid")?;
+    says(&ran, "fake `llama:513` does not name a cell of this run")?;
     does_not_say(&ran, "[done]")?;
     Ok("five awkward names, each recorded and skipped as itself alone".into())
 }
