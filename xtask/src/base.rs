@@ -2,10 +2,12 @@
 //!
 //! Nothing in it knows a feature, a file or a process.
 
+pub(crate) mod count;
 pub(crate) mod definition;
 pub(crate) mod diagnostic;
 pub(crate) mod flag;
 pub(crate) mod hash;
+pub(crate) mod nearest;
 pub(crate) mod outcome;
 pub(crate) mod page;
 pub(crate) mod repeated;

@@ -24,6 +24,9 @@ pub(crate) enum Command {
     Ci(ci::args::Args),
     CudaCheck(gpu::cuda_check::args::Args),
     CudaSetup(gpu::setup::args::Args),
+    /// Print what the NVIDIA driver says, as JSON. The other commands start it, with a deadline.
+    #[command(hide = true)]
+    DriverFacts,
     GpuCheck(gpu::check::args::Args),
     Model(model::args::Args),
     OomRecord(oom_record::args::Args),

@@ -27,7 +27,8 @@ mod sys;
 fn main() -> ExitCode {
     let ended = match cli::Cli::parse().command {
         // It ends with the exit code of its script, whatever that is.
-        cli::Command::ScriptedRunner(args) => selftest::scripted::run::run(&args),
+        cli::Command::ScriptedRunner(args) => selftest::scripted::run(&args),
+        cli::Command::DriverFacts => Ok(sys::driver::nvml::answer()),
         // It serves any workspace, so Arc's own is not looked for.
         cli::Command::VerifyLock(args) => Ok(lockcheck::cli::run(&args, "verify-lock")),
         command => run(command).map(ExitCode::from),
@@ -41,17 +42,19 @@ fn main() -> ExitCode {
 fn run(command: cli::Command) -> anyhow::Result<Outcome> {
     let root = sys::workspace::find_root()?;
     match command {
-        cli::Command::Ab(args) => ab::run::run(&root, &args),
+        cli::Command::Ab(args) => ab::run(&root, &args),
         cli::Command::Ci(args) => ci::run::run(&root, &args),
-        cli::Command::CudaCheck(args) => gpu::cuda_check::run::run(&root, &args),
-        cli::Command::CudaSetup(args) => gpu::setup::run::run(&root, &args),
-        cli::Command::GpuCheck(args) => gpu::check::run::run(&root, &args),
+        cli::Command::CudaCheck(args) => gpu::cuda_check::run(&root, &args),
+        cli::Command::CudaSetup(args) => gpu::setup::run(&root, &args),
+        cli::Command::GpuCheck(args) => gpu::check::run(&root, &args),
         cli::Command::Model(args) => model::run::run(&root, &args),
         cli::Command::OomRecord(args) => oom_record::run::run(&root, &args),
-        cli::Command::Prereg(args) => prereg::run::run(&root, &args),
-        cli::Command::Scenarios(args) => selftest::scenarios::run::run(&root, &args),
+        cli::Command::Prereg(args) => prereg::run(&root, &args),
+        cli::Command::Scenarios(args) => selftest::scenarios::run(&root, &args),
         cli::Command::Sweep(args) => sweep::run(&root, &args),
-        cli::Command::ScriptedRunner(_) | cli::Command::VerifyLock(_) => {
+        cli::Command::DriverFacts
+        | cli::Command::ScriptedRunner(_)
+        | cli::Command::VerifyLock(_) => {
             unreachable!("handled by main")
         }
     }

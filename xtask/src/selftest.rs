@@ -1,5 +1,5 @@
 //! Arc tried on itself: the scenarios, and the scripted runner that plays every ending of a cell.
 
-pub(crate) mod checkout;
+mod checkout;
 pub(crate) mod scenarios;
 pub(crate) mod scripted;

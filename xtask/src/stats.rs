@@ -17,9 +17,7 @@ pub(crate) mod verdict;
 /// A closed interval. Its ends may be infinite: then the data say nothing on that side.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Interval {
-    /// Lower end.
     pub(crate) low: f64,
-    /// Upper end.
     pub(crate) high: f64,
 }
 
@@ -33,7 +31,6 @@ impl Interval {
         Interval { low: a.min(b), high: a.max(b) }
     }
 
-    /// The distance between the ends.
     pub(crate) fn width(self) -> f64 {
         self.high - self.low
     }

@@ -5,9 +5,11 @@
 pub(crate) mod boot;
 pub(crate) mod clock;
 pub(crate) mod command;
+pub(crate) mod driver;
 pub(crate) mod env;
 pub(crate) mod files;
 pub(crate) mod git;
+pub(crate) mod glob;
 pub(crate) mod hardware;
 pub(crate) mod host;
 pub(crate) mod interrupt;

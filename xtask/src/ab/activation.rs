@@ -6,7 +6,7 @@
 use formats::cell_report::{CellReport, EnvVar, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 
 /// Arc's own variables, to name the nearest one where a report names none.
 const KNOWN_VARIABLES: [&str; 3] =
@@ -15,27 +15,19 @@ const KNOWN_VARIABLES: [&str; 3] =
 /// The variable whose legs must differ in what the allocator did.
 const KILL_SWITCH: &str = "ARC_CANDLE_ALLOC_CACHE";
 
-/// Whether the legs were told apart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum Activation {
     /// The program saw the variables and acted on them.
-    Active {
-        /// What differs, in words.
-        evidence: String,
-    },
+    Active { evidence: String },
     /// The comparison was never made.
     Inert {
-        /// Why, in words.
         reason: String,
         /// The variable that was probably meant.
         nearest: Option<String>,
     },
     /// The program does not tell.
-    Unknown {
-        /// Why, in words.
-        reason: String,
-    },
+    Unknown { reason: String },
     /// Nothing had to be proved: the leg sets no variable.
     NotNeeded,
 }

@@ -1,5 +1,4 @@
 //! The result of a comparison, out of its samples alone: the same samples give the same result.
-//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -34,40 +33,27 @@ mod table;
 /// The `schema` number of `result.json`.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// What a comparison found.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct AbResult {
-    /// The version of this format.
     pub(crate) schema: u32,
-    /// The day of its start.
     pub(crate) date: String,
-    /// Whether runs are missing that were wanted.
+    /// Whether runs are missing.
     pub(crate) partial: bool,
     /// Why no further run was made; none while it goes on.
     pub(crate) stop: Option<Stop>,
     /// Blocks in which base was measured.
     pub(crate) blocks: usize,
-    /// Runs by what became of them.
     pub(crate) runs: RunCounts,
-    /// What was run and how it was judged.
     pub(crate) plan: AbPlan,
-    /// Hashes of program, model and definitions.
     pub(crate) identity: Identity,
-    /// The machine.
     pub(crate) host: HostNote,
-    /// Chip and memory in short.
     pub(crate) hardware: String,
-    /// The commit of the checkout.
     pub(crate) commit: String,
-    /// Whether tracked files differed from it.
     pub(crate) dirty: Option<bool>,
-    /// The engine, as its report names it.
     pub(crate) engine: Option<EngineInfo>,
-    /// The model, as the report names it.
     pub(crate) model: Option<ModelInfo>,
     /// How the base leg changed from run to run.
     pub(crate) drift: Option<Drift>,
-    /// The legs, in the order of the plan.
     pub(crate) legs: Vec<LegResult>,
     /// The gates, for each leg that they are about.
     pub(crate) gates: Vec<GateResult>,
@@ -77,16 +63,14 @@ pub(crate) struct AbResult {
     pub(crate) violations: Vec<String>,
 }
 
-/// Runs by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct RunCounts {
     /// Measured on a quiet machine.
     pub(crate) accepted: usize,
     /// Repeated, since the machine was not quiet.
     pub(crate) rejected: usize,
-    /// Counted although the machine was not quiet.
+    /// Counted although the machine was not quiet on any try.
     pub(crate) contended: usize,
-    /// Without numbers.
     pub(crate) failed: usize,
     /// Launched, without an end.
     pub(crate) lost: usize,
@@ -95,23 +79,19 @@ pub(crate) struct RunCounts {
 /// The change of the base leg's primary metric from run to run, all legs' runs counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Drift {
-    /// In percent a run.
     pub(crate) pct_per_run: f64,
     /// Where it lies with 95 % confidence.
     pub(crate) interval: Interval,
 }
 
-/// One leg.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct LegResult {
-    /// The leg.
     pub(crate) leg: Leg,
     /// The verdict on the leg: that of the primary metric, unless no comparison was made. None for
     /// base and null.
     pub(crate) verdict: Option<Verdict>,
     /// Why it is inert or inconclusive.
     pub(crate) why: Option<String>,
-    /// How it failed, if it did.
     pub(crate) failure: Option<Failure>,
     /// Whether its variables did anything.
     pub(crate) activation: Activation,
@@ -119,7 +99,6 @@ pub(crate) struct LegResult {
     pub(crate) work: WorkCheck,
     /// Runs that count although the machine was not quiet.
     pub(crate) contended_runs: usize,
-    /// What was measured.
     pub(crate) metrics: BTreeMap<Metric, MetricResult>,
     /// Held memory over the decode steps.
     pub(crate) memory: Option<CurveJudgement>,
@@ -129,10 +108,8 @@ pub(crate) struct LegResult {
     pub(crate) attribution: Option<SwitchAttribution>,
 }
 
-/// A run that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Failure {
-    /// Its class.
     pub(crate) classification: Classification,
     /// The block, from 0.
     pub(crate) block: usize,
@@ -140,10 +117,8 @@ pub(crate) struct Failure {
     pub(crate) evidence: Option<String>,
 }
 
-/// One metric of one leg.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct MetricResult {
-    /// Runs that measured it.
     pub(crate) runs: usize,
     /// The median of the runs.
     pub(crate) median: f64,
@@ -151,7 +126,7 @@ pub(crate) struct MetricResult {
     pub(crate) spread: Option<f64>,
     /// Where the centre of the runs lies with 95 % confidence.
     pub(crate) interval: Option<Interval>,
-    /// Against base; none for base itself.
+    /// None for base itself.
     pub(crate) versus_base: Option<VersusBase>,
 }
 
@@ -160,9 +135,7 @@ pub(crate) struct MetricResult {
 pub(crate) struct VersusBase {
     /// What the effect was estimated in.
     pub(crate) scale: Scale,
-    /// Blocks that hold both.
     pub(crate) blocks: usize,
-    /// The change.
     pub(crate) change: f64,
     /// Where it lies with 95 % confidence.
     pub(crate) interval: Interval,
@@ -181,7 +154,7 @@ pub(crate) struct VersusBase {
 /// Judges the samples of a comparison.
 ///
 /// # Errors
-/// A gate of the plan that is none, which a plan never has.
+/// A gate of the plan that does not parse, which a plan never has.
 pub(crate) fn analyse(start: &AbStart, log: &Log) -> anyhow::Result<AbResult> {
     let table = Table::new(start, log);
     let plan = table.plan();
@@ -224,30 +197,28 @@ pub(crate) fn analyse(start: &AbStart, log: &Log) -> anyhow::Result<AbResult> {
     Ok(result)
 }
 
-/// How a leg failed, in words.
 pub(crate) fn describe_failure(failure: &Failure) -> String {
     let what = match failure.classification {
         Classification::Oom => "ran out of memory",
-        Classification::FailTimeout => "took too long",
-        Classification::FailNoOutput => "left no numbers",
+        Classification::FailTimeout => "timed out",
+        Classification::FailNoOutput => "reported no numbers",
         _ => "failed",
     };
     let evidence = failure.evidence.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
     format!("{what} ({}) in block {}{evidence}", failure.classification, failure.block + 1)
 }
 
-/// How the work compares, in words.
 pub(crate) fn describe_work(work: &WorkCheck) -> String {
     match work {
         WorkCheck::Same { output } => format!("same ({output})"),
-        WorkCheck::OtherPrompt => "another prompt".to_owned(),
+        WorkCheck::OtherPrompt => "a different prompt".to_owned(),
         WorkCheck::OtherOutput { same_tokens: Some(count) } => {
-            format!("other tokens after {count} that agree")
+            format!("different tokens after the first {count}")
         }
-        WorkCheck::OtherOutput { same_tokens: None } => "other tokens".to_owned(),
+        WorkCheck::OtherOutput { same_tokens: None } => "different tokens".to_owned(),
         WorkCheck::Unknown => "unknown".to_owned(),
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,5 +1,4 @@
 //! Attribution: how much of a gain the kill switch returns, and where the time of a difference lies.
-//! Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,14 +11,12 @@ use crate::stats::verdict::{Scale, paired_effect};
 pub(crate) struct SwitchAttribution {
     /// Change of base against the baseline build, in percent of the baseline.
     pub(crate) gain_pct: f64,
-    /// Where the gain lies.
     pub(crate) gain_interval_pct: Interval,
     /// The share of the gain that is gone with the switch, in percent; none where the gain's interval
     /// holds zero, since there is nothing to divide then.
     pub(crate) returned_pct: Option<f64>,
     /// Change of the switched leg against the baseline build, in percent: what the switch leaves.
     pub(crate) residual_pct: f64,
-    /// Where the residual lies.
     pub(crate) residual_interval_pct: Interval,
 }
 
@@ -66,7 +63,6 @@ pub(crate) fn attribute_switch(
 pub(crate) struct Phases {
     /// The whole process, as the harness saw it.
     pub(crate) wall_ms: f64,
-    /// Loading the model.
     pub(crate) load_ms: Option<f64>,
     /// Prefill of the measured pass.
     pub(crate) prefill_ms: Option<f64>,
@@ -79,11 +75,9 @@ pub(crate) struct Phases {
 /// One part of the difference between two legs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// What the time was spent on.
     pub(crate) name: String,
     /// Leg less base, in milliseconds a run: the centre over blocks.
     pub(crate) difference_ms: f64,
-    /// Where it lies.
     pub(crate) interval_ms: Interval,
 }
 

@@ -1,11 +1,21 @@
 //! How changes, sizes and intervals are written, in reports, verdict lines and gates alike.
 
-use crate::ab::metric::Metric;
+use crate::ab::metric::{Kind, Metric};
 use crate::stats::Interval;
-use crate::stats::verdict::Scale;
+use crate::stats::verdict::{Scale, Verdict};
 
 /// From this ratio on a change is written as a factor: nobody reads "+61055.56 %".
 const FACTOR_FROM: f64 = 10.0;
+
+/// What a verdict is called for a metric: what is counted or held is not fast or slow.
+pub(crate) fn verdict_word(metric: Metric, verdict: Verdict) -> &'static str {
+    match (metric.kind(), verdict) {
+        (Kind::Count, Verdict::Faster) => "fewer",
+        (Kind::Memory | Kind::Slope, Verdict::Faster) => "less",
+        (Kind::Count | Kind::Memory | Kind::Slope, Verdict::Slower) => "more",
+        _ => verdict.word(),
+    }
+}
 
 /// A change against base with its sign and unit. `value` is in percent for log ratios.
 pub(crate) fn show_change(metric: Metric, scale: Scale, value: f64) -> String {
@@ -56,6 +66,18 @@ mod tests {
         assert_eq!(show_size(Metric::LoadMs, Scale::LogRatio, 2.514), "2.51 %");
         assert_eq!(show_size(Metric::SlopeMibPerToken, Scale::Difference, 0.5), "0.5000");
         assert_eq!(show_change(Metric::SlopeMibPerToken, Scale::Difference, 6.0), "+6.0000");
+    }
+
+    #[test]
+    fn only_times_are_fast_or_slow() {
+        let words = |metric| {
+            [Verdict::Faster, Verdict::Slower, Verdict::Inert]
+                .map(|word| verdict_word(metric, word))
+        };
+        assert_eq!(words(Metric::LoadMs), ["faster", "slower", "inert"]);
+        assert_eq!(words(Metric::DriverFreesPerStep), ["fewer", "more", "inert"]);
+        assert_eq!(words(Metric::RssPeakMib), ["less", "more", "inert"]);
+        assert_eq!(words(Metric::SlopeMibPerToken), ["less", "more", "inert"]);
     }
 
     #[test]

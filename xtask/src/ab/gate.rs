@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::ab::figures::show_interval;
-use crate::ab::metric::{Kind, Metric};
-use crate::base::definition::nearest;
+use crate::ab::metric::{Kind, Metric, describe_unknown};
 use crate::stats::Interval;
 use crate::stats::expr::{Expr, Relation, parse_condition};
 use crate::stats::verdict::Scale;
@@ -95,14 +94,6 @@ fn split_leg(text: &str) -> (Option<&str>, &str) {
         }
         _ => (None, text),
     }
-}
-
-fn describe_unknown(name: &str) -> String {
-    let known = Metric::ALL.map(Metric::name);
-    let near = nearest(name, known.into_iter())
-        .map(|near| format!(", did you mean `{near}`?"))
-        .unwrap_or_default();
-    format!("no metric `{name}`{near}; the metrics are {}", known.join(", "))
 }
 
 /// What was measured of a gate's metric in one leg.

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use formats::cell_report::{AllocCounters, CellReport};
 use serde::{Deserialize, Serialize};
 
+use crate::base::nearest::nearest;
 use crate::cell::runner::Measured;
 use crate::stats::memory_curve::{curve_from_windows, curve_slope};
 use crate::stats::verdict::Better;
 
 const MIB: f64 = (1_u64 << 20) as f64;
 
-/// A quantity of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
@@ -45,14 +45,13 @@ pub(crate) enum Kind {
     Time,
     /// A count of calls: the same in every run of a deterministic program.
     Count,
-    /// Bytes.
     Memory,
     /// Bytes a token, of either sign.
     Slope,
 }
 
 impl Metric {
-    /// All of them, in the order in which tables show them.
+    /// In the order in which tables show them.
     pub(crate) const ALL: [Metric; 10] = [
         Metric::DecodeTokS,
         Metric::MsPerToken,
@@ -82,7 +81,7 @@ impl Metric {
         }
     }
 
-    /// What tables call it.
+    /// Its name in tables.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Metric::DecodeTokS => "tok/s",
@@ -98,7 +97,6 @@ impl Metric {
         }
     }
 
-    /// Which direction is the better one.
     pub(crate) fn better(self) -> Better {
         match self {
             Metric::DecodeTokS | Metric::PrefillTokS => Better::Higher,
@@ -106,7 +104,6 @@ impl Metric {
         }
     }
 
-    /// What kind of number it is.
     pub(crate) fn kind(self) -> Kind {
         match self {
             Metric::DecodeTokS | Metric::MsPerToken | Metric::PrefillTokS | Metric::LoadMs => {
@@ -119,7 +116,6 @@ impl Metric {
         }
     }
 
-    /// The metric of that name.
     pub(crate) fn parse(name: &str) -> Option<Metric> {
         Metric::ALL.into_iter().find(|metric| metric.name() == name)
     }
@@ -134,6 +130,15 @@ impl Metric {
             Metric::SlopeMibPerToken => format!("{value:.4}"),
         }
     }
+}
+
+/// What is wrong with a name that is not a metric's, the nearest one and all others.
+pub(crate) fn describe_unknown(name: &str) -> String {
+    let known = Metric::ALL.map(Metric::name);
+    let near = nearest(name, known.into_iter())
+        .map(|near| format!(", did you mean `{near}`?"))
+        .unwrap_or_default();
+    format!("no metric `{name}`{near}; the metrics are {}", known.join(", "))
 }
 
 /// The metrics of one run. What was not measured is not in it.

@@ -1,8 +1,8 @@
 //! `cargo xtask ab`: two settings of one binary, one variable apart.
 //!
 //! Read the definition, build the engine, take the hashes; then block by block: check, launch, keep;
-//! then judge what was kept and write it. The rules are in `ab`, `verdict` and `gate`; this module and
-//! those below it are the order in which things happen.
+//! then judge what was kept and write it. This module and those below it are the order in which
+//! things happen; the rules are in the rest of the room.
 
 use std::path::Path;
 
@@ -21,8 +21,14 @@ mod measure;
 mod output;
 mod prepare;
 
-/// Runs or resumes a comparison.
+/// Runs or resumes a comparison, or judges an earlier one again.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
+    if let Some(folder) = &args.report {
+        let (start, log) = output::read_earlier(folder)?;
+        let result = analyse(&start, &log)?;
+        output::write_result(root, folder, &start, &result)?;
+        return Ok(finish(&result, &folder.to_string_lossy(), args));
+    }
     let interrupt = Interrupt::install()?;
     let _lock = LaunchLock::acquire(root, "ab")?;
     let (prepared, guard) = match prepare::prepare(root, args) {
@@ -40,19 +46,12 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         output::write_result(root, comparison.folder(), comparison.start_entry(), &result);
     ran?;
     written?;
-    print(&result, args);
-    terminal::log(&format!("ab: wrote `{}`", comparison.shown_folder()));
-    Ok(if interrupt.is_set() {
-        Outcome::Interrupted
-    } else if result.violations.is_empty() {
-        Outcome::Done
-    } else {
-        Outcome::Violation
-    })
+    let outcome = finish(&result, comparison.shown_folder(), args);
+    Ok(if interrupt.is_set() { Outcome::Interrupted } else { outcome })
 }
 
-/// The table to stdout, what it means to stderr; or the whole result to stdout.
-fn print(result: &AbResult, args: &Args) {
+/// Prints the table to stdout and what it means to stderr, or the whole result to stdout.
+fn finish(result: &AbResult, folder: &str, args: &Args) -> Outcome {
     if args.json {
         terminal::data(&output::render_json(result));
     } else {
@@ -72,4 +71,6 @@ fn print(result: &AbResult, args: &Args) {
     for line in render_verdicts(result) {
         terminal::log(&line);
     }
+    terminal::log(&format!("ab: wrote `{folder}`"));
+    if result.violations.is_empty() { Outcome::Done } else { Outcome::Violation }
 }

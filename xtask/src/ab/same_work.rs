@@ -3,19 +3,14 @@
 use formats::cell_report::CellReport;
 use serde::{Deserialize, Serialize};
 
-/// What one run read and wrote.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Work {
-    /// Hash of the prompt's token ids.
     pub(crate) prompt_hash: Option<String>,
-    /// Hash of the generated token ids.
     pub(crate) output_hash: Option<String>,
-    /// The generated token ids.
     pub(crate) token_ids: Vec<u32>,
 }
 
 impl Work {
-    /// What a report says of it.
     pub(crate) fn from_report(report: &CellReport) -> Work {
         Work {
             prompt_hash: report.prompt.token_hash.clone(),
@@ -34,14 +29,11 @@ pub(crate) enum WorkCheck {
         /// The hash that all share, abbreviated.
         output: String,
     },
-    /// Some run read another prompt.
     OtherPrompt,
-    /// Some run wrote other tokens.
     OtherOutput {
         /// How many tokens agree before the first that does not, where the ids tell.
         same_tokens: Option<usize>,
     },
-    /// No hash to compare.
     Unknown,
 }
 

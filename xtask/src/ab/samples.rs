@@ -1,4 +1,4 @@
-//! `samples.jsonl`: every run of a comparison, raw, and what they say about where it stands. Pure.
+//! `samples.jsonl`: every run of a comparison, raw, and what they say about where it stands.
 //!
 //! It is the comparison's journal as well: each line is on disk before the next run starts, and the
 //! result follows from these lines alone.
@@ -17,46 +17,33 @@ use crate::cell::runner::Measured;
 /// The `schema` number that this version writes.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Entry {
-    /// The comparison starts.
     AbStart(Box<AbStart>),
     /// It goes on after an interruption.
     AbResume(AbResume),
-    /// A run is about to be launched.
     RunLaunch(RunLaunch),
-    /// A run has ended.
     RunEnd(Box<RunEnd>),
     /// No further run is needed, or wanted.
     AbEnd(AbEnd),
 }
 
-/// What is compared, where and from what.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AbStart {
-    /// The version of this format.
     pub(crate) schema: u32,
-    /// When, in UTC.
     pub(crate) time: String,
     /// The day, as the folder's name has it.
     pub(crate) date: String,
-    /// The arguments, as given.
     pub(crate) args: Vec<String>,
-    /// What is run and how it is judged.
     pub(crate) plan: AbPlan,
     /// Hashes of what must not change meanwhile.
     pub(crate) identity: Identity,
-    /// The machine.
     pub(crate) host: HostNote,
-    /// Chip and memory in short.
     pub(crate) hardware: String,
     /// Memory that the model and everything else must fit into.
     pub(crate) device_bytes: Option<u64>,
-    /// The commit of the checkout.
     pub(crate) commit: String,
-    /// Whether tracked files differ from it.
     pub(crate) dirty: Option<bool>,
     /// Set variables that can change what is measured, in the shell; base has the legs' removed.
     pub(crate) environment: BTreeMap<String, String>,
@@ -70,11 +57,9 @@ pub(crate) struct Identity {
     pub(crate) program_sha256: String,
     /// The program of the baseline leg.
     pub(crate) baseline_sha256: Option<String>,
-    /// The model: the file, or the geometry that it is generated from.
+    /// The file, or the geometry that it is generated from.
     pub(crate) model_sha256: Option<String>,
-    /// The runner's definition.
     pub(crate) runner_sha256: String,
-    /// The comparison's definition.
     pub(crate) config_sha256: Option<String>,
 }
 
@@ -101,32 +86,26 @@ impl Identity {
         ]
         .into_iter()
         .filter(|(_, then, now)| then != now)
-        .map(|(what, then, now)| format!("{what}: was {}, is {}", short(then), short(now)))
+        .map(|(what, then, now)| format!("{what} was {} and is now {}", short(then), short(now)))
         .collect()
     }
 }
 
-/// A resumption.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct AbResume {
-    /// When, in UTC.
     pub(crate) time: String,
 }
 
-/// A launch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RunLaunch {
-    /// When, in UTC.
     pub(crate) time: String,
     /// The block, from 0.
     pub(crate) block: usize,
-    /// The leg's name.
     pub(crate) leg: String,
-    /// Which try in this slot, from 0.
+    /// Counts the tries of this slot from 0.
     pub(crate) attempt: usize,
-    /// Program and arguments.
     pub(crate) command: Vec<String>,
     /// Variables that are set, and those that are removed as null.
     pub(crate) environment: BTreeMap<String, Option<String>>,
@@ -135,7 +114,6 @@ pub(crate) struct RunLaunch {
     pub(crate) boot: Option<String>,
 }
 
-/// What became of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunStatus {
@@ -145,35 +123,27 @@ pub(crate) enum RunStatus {
     Rejected,
     /// The same, but the last try: it counts, and the verdict says so.
     Contended,
-    /// There are no numbers.
     Failed,
     /// The comparison was interrupted meanwhile: it says nothing.
     Interrupted,
 }
 
-/// The end of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunEnd {
-    /// When, in UTC.
     pub(crate) time: String,
     /// The block, from 0.
     pub(crate) block: usize,
-    /// The leg's name.
     pub(crate) leg: String,
-    /// Which try in this slot, from 0.
+    /// Counts the tries of this slot from 0.
     pub(crate) attempt: usize,
-    /// What became of it.
     pub(crate) status: RunStatus,
     /// Why there are no numbers.
     pub(crate) classification: Option<Classification>,
-    /// What decided that.
     pub(crate) evidence: Evidence,
-    /// The numbers of the process.
     pub(crate) process: ProcessNote,
     /// How long the pause before it was, in milliseconds.
     #[serde(default)]
     pub(crate) pause_ms: f64,
-    /// How quiet the machine was.
     pub(crate) quiet: QuietNote,
     /// The numbers that every runner gives.
     pub(crate) measured: Option<Measured>,
@@ -196,57 +166,44 @@ impl RunEnd {
     }
 }
 
-/// Why no further run follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stop {
-    /// The asked number of blocks is there.
     FixedBlocks,
     /// Every interval of the primary metric is narrower than the margin.
     NarrowEnough,
-    /// The most blocks are there.
     MaxBlocks,
-    /// The time is up.
     MaxMinutes,
-    /// No leg was told apart from base.
     Inert,
-    /// The legs did other work.
     OtherWork,
     /// Base or null, or every other leg, has no numbers.
     LegsFailed,
-    /// A signal came.
     Interrupted,
 }
 
 impl Stop {
-    /// Why, in words.
     pub(crate) fn describe(self) -> &'static str {
         match self {
-            Stop::FixedBlocks => "the asked number of blocks is done",
+            Stop::FixedBlocks => "the requested number of blocks is done",
             Stop::NarrowEnough => "every interval is narrower than the margin",
-            Stop::MaxBlocks => "the maximum of blocks was reached",
-            Stop::MaxMinutes => "the maximum of time was reached",
-            Stop::Inert => "no leg was told apart from base",
-            Stop::OtherWork => "the legs did other work",
+            Stop::MaxBlocks => "the maximum number of blocks is reached",
+            Stop::MaxMinutes => "the time limit is reached",
+            Stop::Inert => "no leg differs from base",
+            Stop::OtherWork => "the legs did different work",
             Stop::LegsFailed => "legs failed",
             Stop::Interrupted => "it was interrupted",
         }
     }
 }
 
-/// The end of the runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AbEnd {
-    /// When, in UTC.
     pub(crate) time: String,
-    /// Why.
     pub(crate) stop: Stop,
 }
 
-/// The lines that were read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Log {
-    /// The start.
     pub(crate) start: Option<AbStart>,
     /// The ends of runs, in order.
     pub(crate) runs: Vec<RunEnd>,
@@ -256,12 +213,11 @@ pub(crate) struct Log {
     pub(crate) lost_launches: usize,
     /// The last launch, where it has no end.
     pub(crate) unended: Option<RunLaunch>,
-    /// Numbers of the lines, from 1, that are no entry: a crash may cut a line off.
+    /// Numbers of the lines, from 1, that do not parse: a crash may cut a line off.
     pub(crate) unreadable_lines: Vec<usize>,
 }
 
 impl Log {
-    /// Takes the next entry.
     pub(crate) fn push(&mut self, entry: Entry) {
         match entry {
             Entry::AbStart(start) => self.start = Some(*start),
@@ -303,8 +259,8 @@ impl Log {
     }
 }
 
-/// Reads the lines. One that is no entry is left out and named; it is never an error, since a crash
-/// may leave one.
+/// A line that does not parse is left out and named; it is never an error, since a crash may leave
+/// one.
 pub(crate) fn parse_samples(text: &str) -> Log {
     let mut log = Log::default();
     for (index, line) in text.lines().enumerate() {
@@ -385,8 +341,8 @@ mod tests {
         assert_eq!(
             then.changes(&now),
             [
-                "the program: was aaaaaaaaaaaa, is cccccccccccc",
-                "the model: was bbbbbbbbbbbb, is none"
+                "the program was aaaaaaaaaaaa and is now cccccccccccc",
+                "the model was bbbbbbbbbbbb and is now none"
             ]
         );
     }

@@ -5,6 +5,7 @@ use anyhow::anyhow;
 use serde::de::DeserializeOwned;
 
 use crate::base::diagnostic::HintExt as _;
+use crate::base::nearest::nearest;
 
 /// Parses `text`, which was read from `display_path`.
 ///
@@ -34,21 +35,6 @@ fn explain(display_path: &str, text: &str, error: &toml::de::Error) -> anyhow::E
         Some(near) => Err::<(), _>(error).hint(format!("did you mean `{near}`?")).unwrap_err(),
         None => error,
     }
-}
-
-/// The known name that `name` was most likely meant to be; `None` if none is close.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .map(|candidate| {
-            let closeness = strsim::jaro_winkler(
-                &name.to_lowercase().replace('-', "_"),
-                &candidate.to_lowercase().replace('-', "_"),
-            );
-            (candidate, closeness)
-        })
-        .filter(|(_, closeness)| *closeness >= 0.7)
-        .max_by(|(_, a), (_, b)| a.total_cmp(b))
-        .map(|(candidate, _)| candidate)
 }
 
 /// What serde says about a name that it does not know.

@@ -4,7 +4,7 @@ use sha2::Digest as _;
 
 /// In lower-case hex.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(sha2::Sha256::digest(bytes))
 }
 
 #[cfg(test)]

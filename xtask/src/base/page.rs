@@ -6,10 +6,12 @@ use anyhow::Context as _;
 use minijinja::{Environment, UndefinedBehavior};
 use serde::Serialize;
 
+use crate::base::count::render_count;
+
 /// Fills a template. A block tag leaves no line of its own.
 ///
-/// Besides minijinja's filters there are `cell` (text that fits a table's cell), `fixed` (a number
-/// with so many decimals) and `number` (a number as short as it can be).
+/// Besides minijinja's filters there are `cell` (text that fits a table's cell), `count` (`3 launches`),
+/// `fixed` (a number with so many decimals) and `number` (a number as short as it can be).
 ///
 /// # Errors
 /// When the template does not parse, or asks for what `values` lacks: never for what a user did.
@@ -20,6 +22,7 @@ pub(crate) fn render_page(template: &str, values: impl Serialize) -> anyhow::Res
     environment.set_keep_trailing_newline(true);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.add_filter("cell", |text: &str| cell(text));
+    environment.add_filter("count", render_count);
     environment.add_filter("fixed", |value: f64, decimals: usize| format!("{value:.decimals$}"));
     environment.add_filter("number", |value: f64| value.to_string());
     environment.render_str(template, values).context("the page's template is broken")
@@ -46,8 +49,8 @@ mod tests {
 
     #[test]
     fn numbers_are_as_short_or_as_long_as_asked_for() {
-        let page = render_page("{{ a | number }} {{ a | fixed(2) }}", context! { a => 15.0 });
-        assert_eq!(page.unwrap(), "15 15.00");
+        let template = "{{ a | number }} {{ a | fixed(2) }} {{ 1 | count('run') }}";
+        assert_eq!(render_page(template, context! { a => 15.0 }).unwrap(), "15 15.00 1 run");
     }
 
     #[test]

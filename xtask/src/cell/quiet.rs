@@ -24,6 +24,8 @@ pub(crate) struct HostSample {
     pub(crate) gpu_processes: Option<u64>,
     /// Whether a GPU is slowed for heat or power right now.
     pub(crate) gpu_throttled: Option<bool>,
+    /// Whether the NVIDIA driver did not answer.
+    pub(crate) driver_silent: bool,
 }
 
 /// What follows from a disturbed run.
@@ -114,6 +116,9 @@ pub(crate) fn check_quiet(before: &Stretch, during: &Stretch, limits: QuietLimit
     if during.start.gpu_throttled == Some(true) || during.end.gpu_throttled == Some(true) {
         disturbances.push("the GPU was throttled".to_owned());
     }
+    if during.start.driver_silent || during.end.driver_silent {
+        disturbances.push("the NVIDIA driver did not answer".to_owned());
+    }
     QuietNote {
         other_load_before_pct: load_before,
         other_load_during_pct: load_during,
@@ -136,20 +141,6 @@ pub(crate) fn parse_processors(stat: &str) -> Option<u64> {
         line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
     Some(stat.lines().filter(is_processor).count() as u64).filter(|count| *count > 0)
-}
-
-/// Whether `nvidia-smi --query-gpu=clocks_event_reasons.active` (a bit mask, a line for each GPU) names
-/// a slowdown: software power cap 0x4, hardware slowdown 0x8, software and hardware thermal 0x20 and
-/// 0x40, power brake 0x80 (NVML's `nvmlClocksEventReasons`). Idle clocks (0x1) are none.
-pub(crate) fn parse_gpu_throttled(masks: &str) -> Option<bool> {
-    const SLOWDOWNS: u64 = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
-    let mut throttled = None;
-    for line in masks.lines() {
-        let digits = line.trim().trim_start_matches("0x");
-        let mask = u64::from_str_radix(digits, 16).ok()?;
-        throttled = Some(throttled.unwrap_or(false) || mask & SLOWDOWNS != 0);
-    }
-    throttled
 }
 
 #[cfg(test)]
@@ -219,6 +210,7 @@ mod tests {
             cgroup_throttles: Some(9),
             gpu_processes: Some(1),
             gpu_throttled: Some(true),
+            driver_silent: true,
             ..counting
         };
         let found = check_quiet(&idle, &stretch(counting, after, 0), LIMITS).disturbances;
@@ -230,6 +222,7 @@ mod tests {
                 "the cgroup was kept from running in 4 periods",
                 "1 other processes were on the GPU after the run",
                 "the GPU was throttled",
+                "the NVIDIA driver did not answer",
             ]
         );
         assert_eq!(check_quiet(&idle, &idle, LIMITS).disturbances, [""; 0]);
@@ -243,9 +236,5 @@ mod tests {
         assert_eq!(parse_processors(stat), Some(2));
         assert_eq!(parse_busy_ticks("cpu  1 2 3\n"), None);
         assert_eq!(parse_processors("intr 5\n"), None);
-        assert_eq!(parse_gpu_throttled("0x0000000000000001\n"), Some(false));
-        assert_eq!(parse_gpu_throttled("0x0000000000000001\n0x0000000000000024\n"), Some(true));
-        assert_eq!(parse_gpu_throttled("[N/A]\n"), None);
-        assert_eq!(parse_gpu_throttled(""), None);
     }
 }

@@ -1,20 +1,21 @@
 //! The checks of a `decode-bench` on a GPU: which runs they need, what each must show, and how the
 //! result reads.
 //!
-//! Pure: it plans, judges and renders; `cmd::gpu_check` launches. Times are reported and never decide;
-//! counts, bytes and tokens do.
+//! Times are reported and never decide; counts, bytes and tokens do.
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use plan::{CheckKind, Leg, Plan, Setting, plan_checks};
-pub(crate) use seen::{LegEnd, LegNumbers};
+pub(crate) use run::run;
+
+use plan::{CheckKind, Leg, Plan, Setting, plan_checks};
+use seen::{LegEnd, LegNumbers};
 
 pub(crate) mod args;
-pub(crate) mod budget;
-pub(crate) mod judge;
-pub(crate) mod plan;
-pub(crate) mod render;
-pub(crate) mod run;
+mod budget;
+mod judge;
+mod plan;
+mod render;
+mod run;
 mod seen;
 
 /// The `schema` number of the journal and of `result.json`.
@@ -22,7 +23,7 @@ pub(crate) const SCHEMA: u32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub(crate) enum CheckVerdict {
     /// It showed what it must.
     Pass,
     /// It showed something else, or a run of it failed.
@@ -31,13 +32,13 @@ pub(crate) enum Verdict {
     NotPossible,
 }
 
-impl Verdict {
+impl CheckVerdict {
     /// As tables have it.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Verdict::Pass => "pass",
-            Verdict::Fail => "FAIL",
-            Verdict::NotPossible => "not possible",
+            CheckVerdict::Pass => "pass",
+            CheckVerdict::Fail => "FAIL",
+            CheckVerdict::NotPossible => "not possible",
         }
     }
 }
@@ -45,7 +46,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct CheckResult {
     pub(crate) name: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: CheckVerdict,
     pub(crate) seen: String,
     /// The figures behind it; null where there are none.
     pub(crate) figures: serde_json::Value,
@@ -73,19 +74,19 @@ pub(crate) struct GpuResult {
 
 impl GpuResult {
     pub(crate) fn has_failed(&self) -> bool {
-        self.checks.iter().any(|check| check.verdict == Verdict::Fail)
+        self.checks.iter().any(|check| check.verdict == CheckVerdict::Fail)
     }
 
     /// Why nothing was checked, in the words of the first check; `None` where something was.
     pub(crate) fn find_nothing_checked(&self) -> Option<String> {
-        if self.checks.iter().any(|check| check.verdict != Verdict::NotPossible) {
+        if self.checks.iter().any(|check| check.verdict != CheckVerdict::NotPossible) {
             return None;
         }
         let first = self.checks.first();
         let why = first.map_or("no check was planned".to_owned(), |check| {
             format!("`{}`: {}", check.name, check.seen)
         });
-        Some(format!("none of {} checks could be made: {why}", self.checks.len()))
+        Some(format!("none of the {} checks could run: {why}", self.checks.len()))
     }
 }
 

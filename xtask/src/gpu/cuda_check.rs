@@ -1,4 +1,6 @@
 //! `cargo xtask cuda-check`: the CUDA feature over the stand-in driver.
 
 pub(crate) mod args;
-pub(crate) mod run;
+mod run;
+
+pub(crate) use run::run;

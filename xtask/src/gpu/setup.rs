@@ -1,4 +1,6 @@
 //! `cargo xtask cuda-setup`: a CUDA toolchain from wheels, and a program to carry to a GPU machine.
 
 pub(crate) mod args;
-pub(crate) mod run;
+mod run;
+
+pub(crate) use run::run;

@@ -1,7 +1,7 @@
 //! What a build with CUDA asks for: the names that linker and loader look up, the variables that the
 //! build scripts of candle's kernels and of cudarc read, and the versions that they know.
 //!
-//! Pure: it names files and renders values; see `edge::cuda_files` for what is done with them.
+//! It names files and renders values; `file` and `run` act on them.
 
 use std::fmt;
 
@@ -101,11 +101,11 @@ pub(crate) fn parse_nvcc_version(text: &str) -> Option<ToolkitVersion> {
 pub(crate) fn check_compute_cap(text: &str) -> Result<String, String> {
     let digits = text.strip_suffix(['a', 'f']).unwrap_or(text);
     let number: u32 = digits.parse().map_err(|_| {
-        format!("`{text}` is no compute capability; write 90 for 9.0 (H100, H200), 121 for GB10")
+        format!("`{text}` is not a compute capability; write 90 for 9.0 (H100, H200), 121 for GB10")
     })?;
     if !(50..1000).contains(&number) {
         return Err(format!(
-            "`{text}` is no compute capability: it is written without a point, 90"
+            "`{text}` is not a compute capability: write it without a point, as 90"
         ));
     }
     Ok(text.to_owned())

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 use crate::base::outcome::Outcome;
-use crate::base::shell::quote_word;
+use crate::base::shell::{quote_list_word, quote_word};
 use crate::oom_record::args::{Args, Command, ExplainArgs, ListArgs, PruneArgs};
 use crate::oom_record::prune::{PrunePlan, PruneRule, plan_prune, recorded_commits};
 use crate::oom_record::{
@@ -154,7 +154,7 @@ fn render_explanation(record: &OomRecord, model: &str, len: u64, distance: Optio
         None if entry.commit == "unknown" => "with an unknown commit".to_owned(),
         None => format!("with commit {}, which git does not find here", entry.commit),
     };
-    let word = quote_word(model);
+    let word = quote_word(&quote_list_word(model));
     format!(
         "{model} at {len} tokens: skipped before launch (SKIP:oom_record)\n  because of: {raw}\n  it \
          ran out of memory at {} tokens on {}, {age}\nto run the cell once all the same:\n  \
@@ -217,7 +217,7 @@ mod tests {
               because of: "it's, 7b",512,2026-07-05,unknown,,benchmarks/b.csv
               it ran out of memory at 512 tokens on 2026-07-05, with an unknown commit
             to run the cell once all the same:
-              MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models 'it'\''s, 7b' --lengths 2048
+              MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models '"it'\''s, 7b"' --lengths 2048
             if a change since then fixed it:
               cargo xtask oom-record prune --model 'it'\''s, 7b'
               cargo xtask oom-record prune --fixed-by REV

@@ -6,8 +6,9 @@
 
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use similar::TextDiff;
+
+pub(crate) use crate::base::hash::sha256_hex as sha256;
 
 const SCHEMA: u32 = 1;
 
@@ -87,10 +88,6 @@ pub(crate) struct NewVersion {
     pub(crate) document: String,
 }
 
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl Frozen {
     pub(crate) fn new(name: &str) -> Frozen {
         Frozen { schema: SCHEMA, name: name.to_owned(), versions: Vec::new() }
@@ -139,10 +136,10 @@ fn entry_hash(version: &Version) -> anyhow::Result<String> {
 /// Names the version that is not what its hash, or the one after it, says.
 pub(crate) fn parse_frozen(display_path: &str, text: &str) -> anyhow::Result<Frozen> {
     let frozen: Frozen = serde_json::from_str(text)
-        .map_err(|error| anyhow::anyhow!("`{display_path}` is no frozen ladder: {error}"))?;
+        .map_err(|error| anyhow::anyhow!("`{display_path}` is not a frozen ladder: {error}"))?;
     ensure!(
         frozen.schema == SCHEMA,
-        "`{display_path}` has schema {}, and this version reads {SCHEMA}",
+        "`{display_path}` has schema {}, but this version reads {SCHEMA}",
         frozen.schema
     );
     let mut previous: Option<String> = None;
@@ -153,8 +150,7 @@ pub(crate) fn parse_frozen(display_path: &str, text: &str) -> anyhow::Result<Fro
             && version.entry_sha256 == entry_hash(version)?;
         ensure!(
             whole,
-            "version {} in `{display_path}` was changed after it was frozen: its hash is not what \
-             it says",
+            "version {} in `{display_path}` was changed after it was frozen: its hash does not match",
             index + 1
         );
         previous = Some(version.entry_sha256.clone());

@@ -213,37 +213,31 @@ pub(crate) fn configure(document: &Document, items: &[String]) -> Configuration 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prereg::document::parse_document;
-
-    const SEED: &str = include_str!("../../tests/it/prereg/seed.toml");
+    use crate::prereg::fixture::{SEED, parse, seed_with};
 
     fn drop_item(item: &str, after_round: u32) -> Dropped {
         Dropped { item: item.to_owned(), after_round, why: String::new() }
     }
 
-    fn seed() -> Document {
-        parse_document("seed.toml", SEED).unwrap()
-    }
-
     #[test]
     fn a_rung_without_one_of_its_items_runs_under_a_new_name() {
-        let ladder = plan_rungs(&seed(), &[drop_item("P1", 0)]);
+        let ladder = plan_rungs(&parse(SEED), &[drop_item("P1", 0)]);
         let names: Vec<&str> = ladder.iter().map(|rung| rung.name.as_str()).collect();
         assert_eq!(names, ["A", "B", "C′", "A again"]);
         assert_eq!(ladder[1].state, RungState::Receipt);
         assert_eq!(ladder[1].items, ["P1"]);
         assert_eq!(ladder[2].items, ["P2", "P3", "P4"]);
         // Two items at once are one recomposition; a later one is another.
-        let ladder = plan_rungs(&seed(), &[drop_item("P1", 0), drop_item("P3", 0)]);
+        let ladder = plan_rungs(&parse(SEED), &[drop_item("P1", 0), drop_item("P3", 0)]);
         assert_eq!(ladder[2].name, "C′");
-        let ladder = plan_rungs(&seed(), &[drop_item("P1", 0), drop_item("P3", 1)]);
+        let ladder = plan_rungs(&parse(SEED), &[drop_item("P1", 0), drop_item("P3", 1)]);
         assert_eq!(ladder[2].name, "C′′");
     }
 
     #[test]
     fn a_rung_without_any_item_does_not_run_and_the_base_alone_neither() {
         let text = SEED.replace("on_drop = \"measure\"\n", "");
-        let document = parse_document("seed.toml", &text).unwrap();
+        let document = parse(&text);
         let ladder = plan_rungs(&document, &[drop_item("P1", 0)]);
         assert!(matches!(ladder[1].state, RungState::Void(_)));
         assert_eq!(ladder[0].state, RungState::Runs);
@@ -254,11 +248,10 @@ mod tests {
 
     #[test]
     fn what_needs_a_dropped_item_is_dropped_with_it() {
-        let text =
-            SEED.replacen("env = { P3 = \"1\" }", "env = { P3 = \"1\" }\nneeds = [\"P1\"]", 1);
+        let text = seed_with("env = { P3 = \"1\" }", "env = { P3 = \"1\" }\nneeds = [\"P1\"]");
         let text =
             text.replacen("env = { P4 = \"1\" }", "env = { P4 = \"1\" }\nneeds = [\"P3\"]", 1);
-        let document = parse_document("seed.toml", &text).unwrap();
+        let document = parse(&text);
         let dropped = with_dependents(&document, vec![drop_item("P1", 2)]);
         let items: Vec<(&str, u32)> =
             dropped.iter().map(|drop| (drop.item.as_str(), drop.after_round)).collect();
@@ -269,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_configuration_removes_what_any_item_sets_and_adds_its_own() {
-        let configuration = configure(&seed(), &["P2".to_owned()]);
+        let configuration = configure(&parse(SEED), &["P2".to_owned()]);
         let controlled: Vec<&str> = configuration.controlled.iter().map(String::as_str).collect();
         assert_eq!(controlled, ["P1", "P2", "P3", "P4"]);
         assert_eq!(

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
 use crate::cell::quiet::QuietRule;
 use crate::stats::expr::Expr;
 
-pub(crate) use display::number;
 pub(crate) use parse::parse_document;
 
 mod display;
@@ -87,7 +88,8 @@ pub(crate) enum NullRung {
     Refused(String),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
     /// All repeats of a rung, then the next rung.
     Sequential,
@@ -95,7 +97,8 @@ pub(crate) enum Order {
     Interleaved,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Statistic {
     /// The middle value; of an even number, the mean of the middle two.
     Median,
@@ -105,7 +108,8 @@ pub(crate) enum Statistic {
     Last,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Source {
     /// The cell report; the field is a path such as `timing.decode_step_ms`.
     Report,
@@ -175,41 +179,54 @@ pub(crate) enum Difference {
     Relative,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Item {
     pub(crate) id: String,
     /// What it is, in words.
+    #[serde(default)]
     pub(crate) title: String,
+    #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
+    #[serde(default)]
     pub(crate) args: Vec<String>,
+    #[serde(default)]
     pub(crate) features: Vec<String>,
     /// The commit, or range of commits, that it applies on top of the frozen one.
     pub(crate) rev: Option<String>,
     /// Items without which it does nothing.
+    #[serde(default)]
     pub(crate) needs: Vec<String>,
+    #[serde(default)]
     pub(crate) oracles: Vec<String>,
     /// Why it may land without a rung that measured it, if it may.
     pub(crate) lands_unmeasured: Option<String>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Rung {
     pub(crate) id: String,
+    #[serde(default)]
     pub(crate) items: Vec<String>,
     /// What becomes of it when one of its items is dropped.
+    #[serde(default)]
     pub(crate) on_drop: OnDrop,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum OnDrop {
     /// It runs without the item, under a new name; without any item left it does not run.
+    #[default]
     Recompose,
     /// It runs as it is, as a receipt of what the item does. It can never land.
     Measure,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ReadRole {
     /// The figure that the question is about.
     Primary,
     /// A figure that explains.
@@ -219,7 +236,7 @@ pub(crate) enum Role {
 #[derive(Debug, Clone)]
 pub(crate) struct Read {
     pub(crate) id: String,
-    pub(crate) role: Role,
+    pub(crate) role: ReadRole,
     /// The metric whose figures the rungs' names stand for.
     pub(crate) metric: String,
     /// The formula, over rungs.
@@ -266,7 +283,8 @@ pub(crate) struct Expectation {
     pub(crate) holds: Expr,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Confidence {
     /// 30 %
     Low,
@@ -292,7 +310,8 @@ pub(crate) struct Transfer {
 }
 
 /// A finding of the linter that the author accepts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Waiver {
     pub(crate) finding: String,
     pub(crate) why: String,
@@ -322,6 +341,11 @@ impl Document {
         self.reads.iter().find(|read| read.id == id)
     }
 
+    /// The read that the question is about.
+    pub(crate) fn primary(&self) -> Option<&Read> {
+        self.reads.iter().find(|read| read.role == ReadRole::Primary)
+    }
+
     pub(crate) fn oracle(&self, id: &str) -> Option<&Oracle> {
         self.oracles.iter().find(|oracle| oracle.id == id)
     }
@@ -332,14 +356,6 @@ impl Document {
 }
 
 impl Confidence {
-    pub(crate) const ALL: [Confidence; 5] = [
-        Confidence::Low,
-        Confidence::MediumLow,
-        Confidence::Medium,
-        Confidence::MediumHigh,
-        Confidence::High,
-    ];
-
     /// The probability that the word stands for.
     pub(crate) fn probability(self) -> f64 {
         match self {

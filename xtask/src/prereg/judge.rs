@@ -7,12 +7,14 @@ use serde::Serialize;
 
 use super::compose::{Composed, Dropped, RungState, plan_rungs, with_dependents};
 use super::document::{Action, Document};
-use super::oracle::{TrialOutcome, Verdict, item_trials, judge_trial, rung_trials};
+use super::oracle::{TrialOutcome, TrialVerdict, item_trials, judge_trial, rung_trials};
 use super::sample::{Record, total_cost_s};
 use crate::stats::expr::Truth;
 
-pub(crate) use round::{Conditions, ReadsAs, Round, is_fraction, launches, percent};
+pub(crate) use names::{Conditions, Numbers, ReadsAs};
+pub(crate) use round::{Round, launches};
 
+mod names;
 mod round;
 
 #[derive(Debug, Clone, Serialize)]
@@ -152,14 +154,17 @@ pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
 
 fn dropped_by_oracles(trials: &[TrialOutcome]) -> Vec<Dropped> {
     let mut dropped: Vec<Dropped> = Vec::new();
-    for trial in trials.iter().filter(|trial| trial.verdict == Verdict::Failed) {
+    for trial in trials.iter().filter(|trial| trial.verdict == TrialVerdict::Failed) {
         if let Some(item) = &trial.item
             && !dropped.iter().any(|drop| drop.item == *item)
         {
             dropped.push(Dropped {
                 item: item.clone(),
                 after_round: 0,
-                why: format!("oracle {}: {} against {}", trial.oracle, trial.measured, trial.bound),
+                why: format!(
+                    "oracle {} measured {}; its bound is {}",
+                    trial.oracle, trial.measured, trial.bound
+                ),
             });
         }
     }
@@ -180,7 +185,7 @@ fn take_rule(
         } else if let Action::Drop(item) = &rule.action
             && dropped.iter().any(|drop| drop.item == *item)
         {
-            (RuleResult::DoesNotApply, format!("{item} is out already"))
+            (RuleResult::DoesNotApply, format!("{item} is already out"))
         } else {
             match rule.when.truth(conditions) {
                 Truth::True => (RuleResult::Fired, conditions.explain(&rule.when)),

@@ -31,7 +31,8 @@ pub(crate) fn parse_log(text: &str) -> Log {
         match serde_json::from_str(&quote_bare_words(line)) {
             Ok(Value::Object(record)) => log.records.push(record),
             _ => {
-                log.problem.get_or_insert_with(|| format!("line {} is no JSON object", index + 1));
+                log.problem
+                    .get_or_insert_with(|| format!("line {} is not a JSON object", index + 1));
             }
         }
     }
@@ -226,7 +227,7 @@ mod tests {
         );
         assert_eq!(log.records.len(), 3);
         assert_eq!(log.records[0]["note"], "a NaN \" here");
-        assert_eq!(log.problem.as_deref(), Some("line 4 is no JSON object"));
+        assert_eq!(log.problem.as_deref(), Some("line 4 is not a JSON object"));
         let loss = log_series(&log, "loss").unwrap();
         assert_eq!(loss.steps, [20, 40, 60]);
         assert_eq!(find_non_finite(&loss).unwrap(), "NaN at step 40");

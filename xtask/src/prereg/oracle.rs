@@ -6,8 +6,9 @@
 use serde::Serialize;
 
 use super::compose::with_needs;
-use super::document::{Bound, Difference, Document, Oracle, OracleCheck, number};
+use super::document::{Bound, Difference, Document, Oracle, OracleCheck};
 use super::metric::{figure, find_non_finite};
+use super::numbers::number;
 use super::sample::{CommandRecord, LaunchRecord, Record, Series, Slot};
 use crate::stats::expr::Number;
 
@@ -100,7 +101,7 @@ pub(crate) fn rung_trials<'a>(
 pub(crate) struct TrialOutcome {
     pub(crate) oracle: String,
     pub(crate) item: Option<String>,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: TrialVerdict,
     /// The measured value, in words.
     pub(crate) measured: String,
     pub(crate) bound: String,
@@ -108,7 +109,7 @@ pub(crate) struct TrialOutcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub(crate) enum TrialVerdict {
     Passed,
     Failed,
 }
@@ -122,7 +123,7 @@ pub(crate) fn judge_trial(
     let outcome = |(passed, measured): (bool, String)| TrialOutcome {
         oracle: trial.oracle.id.clone(),
         item: trial.item.map(str::to_owned),
-        verdict: if passed { Verdict::Passed } else { Verdict::Failed },
+        verdict: if passed { TrialVerdict::Passed } else { TrialVerdict::Failed },
         measured,
         bound: render_bound(&trial.oracle.check),
     };
@@ -263,7 +264,7 @@ fn compare_curves(base: &Series, candidate: &Series, band: f64) -> (bool, String
         return (
             false,
             format!(
-                "{} readings against {}, or at other steps",
+                "the item has {} readings and the base {}, or they are at other steps",
                 candidate.values.len(),
                 base.values.len()
             ),
@@ -313,7 +314,7 @@ fn check_peaks(lifetime: &Series, window: &Series) -> (bool, String) {
         return (
             false,
             format!(
-                "{} lifetime peaks beside {} windowed ones",
+                "{} lifetime peaks, but {} windowed peaks",
                 lifetime.values.len(),
                 window.values.len()
             ),
@@ -332,7 +333,7 @@ fn check_peaks(lifetime: &Series, window: &Series) -> (bool, String) {
             );
         }
     }
-    (true, format!("{} windows, lifetime never below", window.values.len()))
+    (true, format!("{} windows, the lifetime peak never below them", window.values.len()))
 }
 
 pub(crate) fn render_bound(check: &OracleCheck) -> String {

@@ -1,6 +1,8 @@
 //! What a run does next, as a function of the frozen document and the samples so far: a run that was
 //! interrupted goes on exactly where it was.
 
+use std::collections::BTreeMap;
+
 use super::compose::{Composed, plan_rungs};
 use super::document::{Action, Document, OracleCheck, Order};
 use super::judge::{Phase, Standing, is_measured, launches};
@@ -114,14 +116,9 @@ fn plan_ladder(
     round: u32,
     records: &[Record],
 ) -> Option<Step> {
-    let (rung, repeat) =
-        plan_order(document, ladder, round).into_iter().find(|(rung, repeat)| {
-            let done = launches(records, round, &rung.id);
-            // A rung that crashed is not launched again: what it did once may cost the machine next time.
-            let crashed = done.iter().any(|launch| launch.failed.is_some());
-            let slot = Slot::Ladder { round, rung: rung.id.clone(), repeat: *repeat };
-            !crashed && !done.iter().any(|launch| launch.slot == slot)
-        })?;
+    let (rung, repeat) = plan_order(document, ladder, round)
+        .into_iter()
+        .find(|(rung, repeat)| is_missing(records, round, rung, *repeat))?;
     let again = if round > 1 { format!(", round {round}") } else { String::new() };
     Some(Step::Launch(Launch {
         label: format!("rung {} {repeat}/{}{again}", rung.name, document.protocol.repeats),
@@ -148,21 +145,13 @@ pub(crate) fn count_launches(document: &Document) -> u64 {
     let rungs = ladder.iter().filter(|rung| is_measured(rung)).count() as u64;
     let again = document.rules.iter().any(|rule| matches!(rule.action, Action::Drop(_)));
     let passes = if again { 2 } else { 1 };
-    let mut keys: Vec<String> = all_shots(document).iter().map(Shot::key).collect();
-    keys.sort();
-    keys.dedup();
-    keys.len() as u64 + passes * rungs * document.protocol.repeats
+    all_shots(document).len() as u64 + passes * rungs * document.protocol.repeats
 }
 
 /// How many launches are left, as far as can be told: a rule may still ask for another pass.
 pub(crate) fn count_left(document: &Document, standing: &Standing, records: &[Record]) -> usize {
-    let mut keys: Vec<String> = all_shots(document)
-        .iter()
-        .filter(|shot| find_shot(records, shot).is_none())
-        .map(Shot::key)
-        .collect();
-    keys.sort();
-    keys.dedup();
+    let shots = all_shots(document);
+    let missing_shots = shots.values().filter(|shot| find_shot(records, shot).is_none()).count();
     let round = match standing.phase {
         Phase::Ladder { round } => round,
         Phase::ItemOracles | Phase::RungOracles => 1,
@@ -174,16 +163,18 @@ pub(crate) fn count_left(document: &Document, standing: &Standing, records: &[Re
         .count();
     match standing.phase {
         Phase::Ladder { .. } => missing,
-        _ => keys.len() + missing,
+        _ => missing_shots + missing,
     }
 }
 
-fn all_shots(document: &Document) -> Vec<Shot> {
+/// The launches for oracles, by their key: those that ask for the same share one.
+fn all_shots(document: &Document) -> BTreeMap<String, Shot> {
     let items_of = |id: &str| document.rung(id).map(|rung| rung.items.clone()).unwrap_or_default();
     item_trials(document)
         .iter()
         .chain(&rung_trials(document, items_of))
         .flat_map(|trial| trial.shots(document))
+        .map(|shot| (shot.key(), shot))
         .collect()
 }
 

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::chain::{DataBefore, Frozen, Version};
 use super::compose::Dropped;
-use super::document::{Document, Role};
+use super::document::Document;
 use super::judge::{Conditions, Landing, Phase, ReadsAs, Round, Standing, judge};
-use super::oracle::{TrialOutcome, Verdict};
+use super::oracle::{TrialOutcome, TrialVerdict};
 use super::sample::{Record, RunRecord, total_cost_s};
 use super::score::{Scorecard, score};
 
@@ -74,7 +74,7 @@ impl ResultFile {
             .rounds
             .last()
             .is_none_or(|round| round.guards.iter().all(|guard| guard.passes != Some(false)));
-        let oracles = self.oracles.iter().all(|trial| trial.verdict == Verdict::Passed);
+        let oracles = self.oracles.iter().all(|trial| trial.verdict == TrialVerdict::Passed);
         self.status == Status::Decided && guards && oracles
     }
 
@@ -132,7 +132,7 @@ pub(crate) fn summarize_run(
 fn render_open(records: &[Record]) -> String {
     match records.last() {
         Some(Record::Stopped { why }) => why.clone(),
-        _ => "not every launch is in".to_owned(),
+        _ => "some launches are missing".to_owned(),
     }
 }
 
@@ -175,7 +175,7 @@ fn read_deviations(
     let mut deviations = Vec::new();
     if run.machine != version.pins.machine {
         deviations.push(format!(
-            "frozen on {}, run on {}: figures of the two do not compare",
+            "frozen on {} and run on {}: figures from two machines do not compare",
             version.pins.machine, run.machine
         ));
     }
@@ -224,10 +224,6 @@ fn output_deviation(document: &Document, records: &[Record]) -> Option<String> {
     hashes.sort();
     hashes.dedup();
     (hashes.len() > 1).then(|| {
-        format!("the base generated {} different outputs in its own launches", hashes.len())
+        format!("the base produced {} different outputs in its own launches", hashes.len())
     })
-}
-
-fn primary(document: &Document) -> Option<&super::document::Read> {
-    document.reads.iter().find(|read| read.role == Role::Primary)
 }

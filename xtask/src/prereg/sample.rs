@@ -149,7 +149,7 @@ impl<'de> Deserialize<'de> for Reading {
             Raw::Number(value) => Ok(Reading(value)),
             Raw::Word(word) => match word.parse::<f64>() {
                 Ok(value) if !value.is_finite() => Ok(Reading(value)),
-                _ => Err(serde::de::Error::custom(format!("`{word}` is no reading"))),
+                _ => Err(serde::de::Error::custom(format!("`{word}` is not a reading"))),
             },
         }
     }
@@ -207,27 +207,16 @@ pub(crate) fn total_cost_s(records: &[Record]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prereg::fixture;
 
     fn launch() -> Record {
-        let readings = [1.5, f64::NAN, f64::INFINITY].map(Reading).to_vec();
-        Record::Launch(LaunchRecord {
-            slot: Slot::Ladder { round: 1, rung: "C".to_owned(), repeat: 2 },
-            items: vec!["P1".to_owned()],
-            failed: Some(Failure {
-                class: Classification::Oom,
-                detail: "out of memory".to_owned(),
-            }),
-            rejected: None,
-            disturbed: Vec::new(),
-            series: BTreeMap::from([(
-                "loss".to_owned(),
-                Series { steps: vec![1, 2, 3], values: readings },
-            )]),
-            token_hash: None,
-            files: BTreeMap::new(),
-            settings: serde_json::Value::Null,
-            cost_s: 2.0,
-        })
+        let slot = Slot::Ladder { round: 1, rung: "C".to_owned(), repeat: 2 };
+        let mut launch = fixture::launch(slot, &["P1"]);
+        let detail = "out of memory".to_owned();
+        launch.failed = Some(Failure { class: Classification::Oom, detail });
+        let readings = fixture::series(&[1.5, f64::NAN, f64::INFINITY]);
+        launch.series.insert("loss".to_owned(), readings);
+        Record::Launch(launch)
     }
 
     #[test]
@@ -254,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_no_reading() {
+    fn a_word_is_not_a_reading() {
         assert!(serde_json::from_str::<Reading>("\"3\"").is_err());
         assert!(serde_json::from_str::<Reading>("\"NaN\"").unwrap().0.is_nan());
     }

@@ -5,13 +5,16 @@
 
 use std::collections::BTreeMap;
 
+use minijinja::context;
 use serde::Serialize;
 
 use super::compose::RungState;
 use super::document::{Document, NullRung, OnDrop, Transfer};
-use super::judge::{Standing, is_fraction, judge, percent};
+use super::judge::{Numbers, Standing, judge};
+use super::numbers::{is_fraction, percent};
 use super::sample::{Record, RunRecord, total_cost_s};
-use crate::stats::expr::{Names, Number, Truth};
+use crate::base::page::render_page;
+use crate::stats::expr::{Number, Truth};
 
 /// `result.json` of a transfer.
 #[derive(Debug, Clone, Serialize)]
@@ -64,7 +67,7 @@ pub(crate) fn plan_transfer(document: &Document, standing: &Standing) -> Result<
     plan.rules.clear();
     plan.expectations.clear();
     plan.protocol.repeats = transfer.repeats;
-    plan.protocol.null_rung = NullRung::Refused("a transfer measures its reads alone".to_owned());
+    plan.protocol.null_rung = NullRung::Refused("a transfer measures only its reads".to_owned());
     Ok(plan)
 }
 
@@ -84,10 +87,11 @@ pub(crate) fn summarize_transfer(
             .map_or(Number::Missing(format!("no read `{id}`")), |read| read.value.0.clone()),
         None => Number::Missing("no pass over the ladder is complete".to_owned()),
     };
-    let names = Both {
-        here: transfer.reads.iter().map(|id| (id.clone(), read(&here, id))).collect(),
-        there: transfer.reads.iter().map(|id| (id.clone(), read(there, id))).collect(),
-    };
+    let names = Numbers(|name: &str| match name.split_once('.') {
+        Some(("here", id)) => read(&here, id),
+        Some(("there", id)) => read(there, id),
+        _ => Number::Missing(format!("no read `{name}`")),
+    });
     let known = |number: &Number| match number {
         Number::Known(value) => Some(*value),
         _ => None,
@@ -109,7 +113,7 @@ pub(crate) fn summarize_transfer(
         reads: transfer
             .reads
             .iter()
-            .map(|id| (id.clone(), (known(&names.there[id]), known(&names.here[id]))))
+            .map(|id| (id.clone(), (known(&read(there, id)), known(&read(&here, id)))))
             .collect(),
         held,
         why_open,
@@ -117,60 +121,33 @@ pub(crate) fn summarize_transfer(
     })
 }
 
-pub(crate) fn render_transfer(name: &str, document: &Document, result: &TransferResult) -> String {
-    let mut text = format!(
-        "# Transfer of ladder `{name}`, {}\n\nDecided on {} ({}), measured again on {}. What follows \
-         records; it does not re-open the decision.\n\n| read | there | here |\n| --- | ---: | ---: |\n",
-        result.date, result.decided_by.date, result.decided_by.machine, result.measured_on
-    );
-    for (id, (there, here)) in &result.reads {
-        let show = |value: &Option<f64>| match value {
-            Some(value) if document.read(id).is_some_and(|read| is_fraction(&read.value)) => {
-                percent(*value)
-            }
-            Some(value) => value.to_string(),
-            None => "none".to_owned(),
-        };
-        text.push_str(&format!("| {id} | {} | {} |\n", show(there), show(here)));
-    }
-    let expect = document.transfer.as_ref().map(|transfer| {
-        let words =
-            if transfer.text.is_empty() { String::new() } else { format!(" ({})", transfer.text) };
-        format!("`{}`{words}", transfer.expect)
-    });
-    let verdict = match (result.held, &result.why_open) {
-        (Some(true), _) => "it held".to_owned(),
-        (Some(false), _) => "**it did not hold**".to_owned(),
-        (None, why) => format!("it cannot be told: {}", why.as_deref().unwrap_or_default()),
-    };
-    text.push_str(&format!(
-        "\nExpected: {}; {verdict}.\n\n{:.1} min of machine time.\n",
-        expect.unwrap_or_default(),
-        result.cost_min
-    ));
-    text
-}
-
-struct Both {
-    here: BTreeMap<String, Number>,
-    there: BTreeMap<String, Number>,
-}
-
-impl Names for Both {
-    fn number(&self, name: &str) -> Number {
-        let found = match name.split_once('.') {
-            Some(("here", id)) => self.here.get(id),
-            Some(("there", id)) => self.there.get(id),
-            _ => None,
-        };
-        found.cloned().unwrap_or_else(|| Number::Missing(format!("no read `{name}`")))
-    }
-
-    fn call_number(&self, function: &str, _: &[String]) -> Number {
-        Number::Missing(format!("no function `{function}` here"))
-    }
-
-    fn call_truth(&self, function: &str, _: &[String]) -> Truth {
-        Truth::Missing(format!("no function `{function}` here"))
-    }
+pub(crate) fn render_transfer(
+    name: &str,
+    document: &Document,
+    result: &TransferResult,
+) -> anyhow::Result<String> {
+    let reads: Vec<_> = result
+        .reads
+        .iter()
+        .map(|(id, (there, here))| {
+            let is_fraction = document.read(id).is_some_and(|read| is_fraction(&read.value));
+            let show = |value: &Option<f64>| match value {
+                Some(value) if is_fraction => percent(*value),
+                Some(value) => value.to_string(),
+                None => "none".to_owned(),
+            };
+            context! { id, there => show(there), here => show(here) }
+        })
+        .collect();
+    let transfer = document.transfer.as_ref();
+    render_page(
+        include_str!("transfer.md.j2"),
+        context! {
+            name,
+            result,
+            reads,
+            expect => transfer.map(|transfer| transfer.expect.to_string()),
+            text => transfer.map(|transfer| &transfer.text),
+        },
+    )
 }

@@ -1,4 +1,6 @@
 //! `cargo xtask scenarios`: faked failures over the real program.
 
 pub(crate) mod args;
-pub(crate) mod run;
+mod run;
+
+pub(crate) use run::run;

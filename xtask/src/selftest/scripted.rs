@@ -1,7 +1,7 @@
 //! What the scripted runner is told to do: a stand-in for a decode engine that plays every ending.
 //!
-//! It owns the script's format and turns one launch into a plan and a cell report. It does none of
-//! it: see `edge::scripted_runner`. Scenarios and tests use it; a sweep never does by itself.
+//! It owns the script's format and turns one launch into a plan and a cell report, which `run` then
+//! plays. Scenarios and tests use it; a sweep never does by itself.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,9 @@ use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
 pub(crate) mod args;
-pub(crate) mod run;
+mod run;
+
+pub(crate) use run::run;
 
 /// A script: the first cell that matches a launch says what happens; where none does, the launch
 /// is a plain success.
@@ -138,7 +140,7 @@ pub(crate) enum ReportKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Launch {
+pub(crate) struct ScriptedLaunch {
     pub(crate) model: String,
     pub(crate) len: u64,
     pub(crate) max_tokens: u64,
@@ -149,7 +151,7 @@ pub(crate) struct Launch {
 }
 
 impl Script {
-    pub(crate) fn plan_launch(&self, launch: &Launch) -> ScriptedCell {
+    pub(crate) fn plan_launch(&self, launch: &ScriptedLaunch) -> ScriptedCell {
         let matches = |cell: &&ScriptedCell| {
             cell.model.as_ref().is_none_or(|model| *model == launch.model)
                 && cell.len.is_none_or(|len| len == launch.len)
@@ -163,7 +165,7 @@ impl Script {
     }
 
     /// The times of this launch relative to those of the script: noise and drift.
-    fn pace(&self, cell: &ScriptedCell, launch: &Launch) -> f64 {
+    fn pace(&self, cell: &ScriptedCell, launch: &ScriptedLaunch) -> f64 {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(match self.noise_by {
             NoiseBy::Launch => launch.index,
@@ -178,7 +180,7 @@ impl Script {
     pub(crate) fn plan_report(
         &self,
         cell: &ScriptedCell,
-        launch: &Launch,
+        launch: &ScriptedLaunch,
     ) -> Result<serde_json::Value, serde_json::Error> {
         let pace = self.pace(cell, launch);
         let steps = launch.max_tokens.saturating_sub(1).max(1);
@@ -272,8 +274,8 @@ pub(crate) fn render_profile_lines(report: &serde_json::Value) -> String {
 mod tests {
     use super::*;
 
-    fn launch(model: &str, len: u64, index: u64) -> Launch {
-        Launch {
+    fn launch(model: &str, len: u64, index: u64) -> ScriptedLaunch {
+        ScriptedLaunch {
             model: model.to_owned(),
             len,
             max_tokens: 9,
@@ -290,7 +292,7 @@ mod tests {
              [[cell]]\nenv = { K = \"1\" }\nexit = 5\n[[cell]]\nlaunch = 2\nexit = 6\n",
         )
         .unwrap();
-        let exit = |launch: &Launch| script.plan_launch(launch).exit;
+        let exit = |launch: &ScriptedLaunch| script.plan_launch(launch).exit;
         assert_eq!(exit(&launch("a", 8, 0)), 3);
         assert_eq!(exit(&launch("a", 9, 0)), 4);
         assert_eq!(exit(&launch("b", 8, 0)), 0);
@@ -308,9 +310,11 @@ mod tests {
         assert!((pace(3) - pace(3)).abs() < 1e-12);
         assert!((pace(3) - pace(4)).abs() > 1e-6);
         let by_name = Script { noise_by: NoiseBy::ReportName, ..script.clone() };
-        let named =
-            |name: &str, index| Launch { report_name: name.to_owned(), ..launch("a", 8, index) };
-        let pace_of = |launch: &Launch| by_name.pace(&cell, launch);
+        let named = |name: &str, index| ScriptedLaunch {
+            report_name: name.to_owned(),
+            ..launch("a", 8, index)
+        };
+        let pace_of = |launch: &ScriptedLaunch| by_name.pace(&cell, launch);
         assert!((pace_of(&named("x", 3)) - pace_of(&named("x", 9))).abs() < 1e-12);
         assert!((pace_of(&named("x", 3)) - pace_of(&named("y", 3))).abs() > 1e-6);
         let cell = ScriptedCell { drift_pct: 1.0, ..ScriptedCell::default() };

@@ -23,14 +23,12 @@ pub(crate) const CONFIDENCE: f64 = 0.95;
 /// The fewest values that have an exact distribution-free interval: 2·2⁻⁶ ≤ 0.05 < 2·2⁻⁵.
 pub(crate) const FEWEST_EXACT: usize = 6;
 
-/// How the bootstrap is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bootstrap {
     /// The seed; the same seed and values give the same interval.
     pub(crate) seed: u64,
     /// Which of 2⁶⁴ independent sequences of the seed to use: one for each thing that is compared.
     pub(crate) stream: u64,
-    /// How many resamples.
     pub(crate) resamples: usize,
 }
 
@@ -42,7 +40,7 @@ impl Bootstrap {
 /// The centre of some values and where it lies with [`CONFIDENCE`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Center {
-    /// The Hodges–Lehmann estimate.
+    /// Hodges–Lehmann.
     pub(crate) estimate: f64,
     /// The joined interval; it always holds the estimate.
     pub(crate) interval: Interval,

@@ -6,7 +6,6 @@
 /// 1 / Φ⁻¹(3/4).
 const MAD_TO_STANDARD_DEVIATION: f64 = 1.482_602_218_505_602;
 
-/// The values in ascending order.
 pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

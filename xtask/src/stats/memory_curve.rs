@@ -1,7 +1,7 @@
 //! Held memory over decode steps: how fast it grows, and when the device would be full.
 //!
 //! A count of driver calls that fell says nothing of the memory that it was bought with, so every
-//! comparison shows this beside it. Pure.
+//! comparison shows this beside it.
 
 use formats::cell_report::MemoryWindow;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,6 @@ const WINDOWS_WITH_WARM_UP: usize = 4;
 /// Fewer points than this have no slope worth a word.
 const FEWEST_POINTS: usize = 3;
 
-/// What the curve is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HeldSource {
@@ -31,7 +30,6 @@ pub(crate) enum HeldSource {
 /// Held memory at the ends of the windows of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MemoryCurve {
-    /// What was held.
     pub(crate) source: HeldSource,
     /// (decode steps so far, MiB held), in the order of the windows.
     pub(crate) points: Vec<(f64, f64)>,
@@ -50,7 +48,6 @@ pub(crate) enum Growth {
 }
 
 impl Growth {
-    /// The word, as reports have it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Growth::Flat => "flat",
@@ -63,14 +60,12 @@ impl Growth {
 /// What the curves of all runs of one leg say.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CurveJudgement {
-    /// What was held.
     pub(crate) source: HeldSource,
     /// MiB for each decoded token: the centre of the slopes of the runs.
     pub(crate) slope_mib_per_token: f64,
     /// Where the slope lies with 95 % confidence: the wider of what the runs agree on and what one
     /// run allows.
     pub(crate) interval: Interval,
-    /// The word.
     pub(crate) growth: Growth,
     /// MiB held at the end of a run: the median of the runs.
     pub(crate) held_end_mib: f64,
@@ -107,8 +102,8 @@ pub(crate) fn curve_slope(curve: &MemoryCurve) -> Option<f64> {
 
 /// Judges the curves of a leg's runs.
 ///
-/// `flat_mib_per_token` is what still counts as flat. `device_bytes` is the memory of the device. `None` without
-/// a curve, or where runs differ in what they measured.
+/// `flat_mib_per_token` is what still counts as flat. `None` without a curve, or where runs differ in
+/// what they measured.
 pub(crate) fn judge_curves(
     curves: &[MemoryCurve],
     flat_mib_per_token: f64,

@@ -30,7 +30,6 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// The word, as reports and result files have it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Verdict::Faster => "faster",
@@ -53,7 +52,6 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// What an effect is measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scale {
@@ -66,13 +64,11 @@ pub(crate) enum Scale {
 /// The difference between a leg and its base over blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Effect {
-    /// What the numbers are measured in.
     pub(crate) scale: Scale,
     /// The centre of the paired effects and its 95 % interval; positive where the leg is larger.
     pub(crate) center: Center,
     /// Robust standard deviation of the paired effects; `None` for one block.
     pub(crate) deviation: Option<f64>,
-    /// Number of blocks.
     pub(crate) blocks: usize,
 }
 
@@ -89,7 +85,6 @@ pub(crate) struct Margin {
 /// A verdict on one metric, and what it would take to say more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Judgement {
-    /// The word.
     pub(crate) verdict: Verdict,
     /// Where it is faster or slower: whether the whole interval is smaller than the margin still.
     pub(crate) within_margin: bool,

@@ -10,9 +10,10 @@ pub(crate) struct Args {
     /// The definition to run; without it the machine decides, and it is said why.
     #[arg(long, value_name = "PATH")]
     pub(crate) config: Option<PathBuf>,
-    /// Models instead of the definition's: synthetic names, folders of models/, paths, globs.
+    /// Models instead of the definition's: synthetic names, folders of models/, paths, globs. Blanks
+    /// separate them, except within quotes: --models '"a b" c'. May be repeated.
     #[arg(long, value_name = "\"A B\"")]
-    pub(crate) models: Option<String>,
+    pub(crate) models: Vec<String>,
     /// Prompt lengths instead of the definition's, in tokens.
     #[arg(long, value_name = "\"512 2048\"")]
     pub(crate) lengths: Option<String>,
@@ -103,6 +104,8 @@ Variables:
   MLXCEL_BENCH_IGNORE_OOM_RECORD=1    as --ignore-oom-record
   MLXCEL_BENCH_FAKE_OOM=\"M:512\"       as --fake-oom
   BENCH_MEM_OVERHEAD_FACTOR=1.2       scales the weight-size check (default 1.0)
+  ARC_DRIVER_DEADLINE_S=30            how long the NVIDIA driver may take to answer (default 5)
+  ARC_NVML_LIBRARY=PATH               the NVML to ask, where it is in no search path
 
 Examples:
   cargo xtask sweep --list

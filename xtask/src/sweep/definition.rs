@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 use crate::base::definition::parse_toml;
@@ -158,23 +158,38 @@ fn parse_seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
     }
 }
 
-/// Reads a list of lengths as the command line has it: separated by spaces or commas.
+/// Reads a list of lengths as the command line has it: separated by blanks or commas.
 pub(crate) fn parse_lengths(text: &str) -> anyhow::Result<Vec<u64>> {
-    split_words(text, &[','])
-        .iter()
+    text.split(|c: char| c.is_whitespace() || c == ',')
+        .filter(|word| !word.is_empty())
         .map(|word| match word.parse() {
             Ok(length) => Ok(length),
-            Err(_) => bail!("`{word}` is no prompt length"),
+            Err(_) => bail!("`{word}` is not a prompt length"),
         })
         .collect()
 }
 
-/// Splits at white space and at other separators.
-pub(crate) fn split_words(text: &str, separators: &[char]) -> Vec<String> {
-    text.split(|character: char| character.is_whitespace() || separators.contains(&character))
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect()
+/// The words of all values of `--models`; `None` where there is no value. Blanks separate words,
+/// except within `'…'` or `"…"`.
+pub(crate) fn split_models(values: &[String]) -> anyhow::Result<Option<Vec<String>>> {
+    let mut words = Vec::new();
+    for value in values {
+        let mut rest = value.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let (word, after) = match rest.strip_prefix(['"', '\'']) {
+                Some(quoted) => quoted
+                    .split_once(first)
+                    .with_context(|| format!("--models: a quote in `{value}` is not closed"))?,
+                None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
+            };
+            if after.starts_with(|next: char| !next.is_whitespace()) {
+                bail!("--models: there must be a blank after the quoted `{word}` in `{value}`");
+            }
+            words.push(word.to_owned());
+            rest = after.trim_start();
+        }
+    }
+    Ok((!values.is_empty()).then_some(words))
 }
 
 #[cfg(test)]
@@ -234,10 +249,9 @@ mod tests {
     }
 
     #[test]
-    fn words_are_split_at_spaces() {
+    fn lengths_are_split_at_blanks_and_commas() {
         assert_eq!(parse_lengths("512 2048,8192").unwrap(), [512, 2048, 8192]);
-        assert_eq!(parse_lengths("512 2k").unwrap_err().to_string(), "`2k` is no prompt length");
-        assert_eq!(split_words(" a,b  c ", &[]), ["a,b", "c"]);
+        assert_eq!(parse_lengths("512 2k").unwrap_err().to_string(), "`2k` is not a prompt length");
     }
 
     #[test]
@@ -254,6 +268,28 @@ mod tests {
         assert_eq!(
             choose_default_config(&gpu),
             (GPU_CONFIG, "this machine has a GPU (NVIDIA H200)".to_owned())
+        );
+    }
+
+    #[test]
+    fn models_are_split_at_blanks_and_quotes_keep_them() {
+        let split = |values: &[&str]| {
+            let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+            split_models(&values).map_err(|error| error.to_string())
+        };
+        let words = |values: &[&str]| split(values).unwrap().unwrap();
+        assert_eq!(split(&[]).unwrap(), None);
+        assert_eq!(words(&[""]), [""; 0]);
+        assert_eq!(words(&[" a,b  models/* ", "c"]), ["a,b", "models/*", "c"]);
+        assert_eq!(words(&[r#""a b" c 'd "e"'"#]), ["a b", "c", "d \"e\""]);
+        assert_eq!(words(&[r"it's a\b"]), ["it's", r"a\b"]);
+        assert_eq!(
+            split(&[r#"c "a b"#]).unwrap_err(),
+            r#"--models: a quote in `c "a b` is not closed"#
+        );
+        assert_eq!(
+            split(&[r#""a b"c"#]).unwrap_err(),
+            r#"--models: there must be a blank after the quoted `a b` in `"a b"c`"#
         );
     }
 }

@@ -149,7 +149,7 @@ pub(crate) fn read_sha256(path: &Path) -> anyhow::Result<String> {
     let hash = || -> std::io::Result<String> {
         let mut hasher = sha2::Sha256::new();
         std::io::copy(&mut File::open(path)?, &mut hasher)?;
-        Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(hex::encode(hasher.finalize()))
     };
     hash().with_context(|| format!("cannot read `{}`", path.display()))
 }

@@ -152,20 +152,6 @@ pub(crate) fn parse_cgroup_paths(text: &str) -> Vec<(&str, &str)> {
     text.lines().filter_map(parse).collect()
 }
 
-/// The first GPU of `nvidia-smi --query-gpu=name,memory.total,driver_version
-/// --format=csv,noheader,nounits`. A GPU that shares the system's memory says `[N/A]`.
-pub(crate) fn parse_nvidia_smi(text: &str) -> Option<GpuFacts> {
-    let mut fields = text.lines().next()?.rsplitn(3, ',').map(str::trim);
-    let driver = fields.next()?.to_owned();
-    let memory_mib = fields.next()?.parse::<u64>().ok();
-    let name = fields.next()?.to_owned();
-    Some(GpuFacts {
-        name,
-        memory_bytes: memory_mib.map(|mib| mib << 20),
-        driver: Some(driver).filter(|driver| !driver.starts_with('[')),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,15 +220,5 @@ mod tests {
             [("memory", "/a/b:c"), ("", "/d")]
         );
         assert_eq!(parse_cpu_name("flags: x\nmodel name\t: Xeon\n").as_deref(), Some("Xeon"));
-        assert_eq!(
-            parse_nvidia_smi("NVIDIA H200, 143771, 570.86.15\n"),
-            Some(GpuFacts {
-                name: "NVIDIA H200".to_owned(),
-                memory_bytes: Some(143_771 << 20),
-                driver: Some("570.86.15".to_owned()),
-            })
-        );
-        let shared = parse_nvidia_smi("NVIDIA GB10, [N/A], 580.95.05\n").unwrap();
-        assert_eq!(shared.memory_bytes, None);
     }
 }

@@ -1,21 +1,26 @@
 //! The host: processor, memory, GPU, kernel, and what is free of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::command::Tool;
+use super::driver::{DriverFacts, read_driver};
 
 use crate::sys::hardware::{GpuFacts, HostFacts};
 
 /// Reads what identifies the machine. What cannot be read is left out.
-pub(crate) fn read_host_facts() -> HostFacts {
-    HostFacts {
+///
+/// # Errors
+///
+/// When the NVIDIA driver does not answer.
+pub(crate) fn read_host_facts() -> anyhow::Result<HostFacts> {
+    Ok(HostFacts {
         os: std::env::consts::OS.to_owned(),
         kernel: read_trimmed("/proc/sys/kernel/osrelease"),
         cpu: read_cpu_name(),
         cores: std::thread::available_parallelism().ok().map(|count| count.get() as u64),
         memory_bytes: read_total_memory_bytes(),
-        gpu: read_gpu(),
-    }
+        gpu: read_gpu()?,
+    })
 }
 
 /// Memory of the machine, or of this cgroup where that has less.
@@ -87,21 +92,13 @@ fn read_cpu_name() -> Option<String> {
     })
 }
 
-/// The first GPU: what `nvidia-smi` tells, or at least that the driver is there.
-fn read_gpu() -> Option<GpuFacts> {
-    if !Path::new("/proc/driver/nvidia").exists() && which("nvidia-smi").is_none() {
-        return None;
-    }
-    let query = "--query-gpu=name,memory.total,driver_version";
-    output_of("nvidia-smi", &[query, "--format=csv,noheader,nounits"])
-        .and_then(|text| crate::sys::hardware::parse_nvidia_smi(&text))
-        .or_else(|| {
-            Path::new("/proc/driver/nvidia/gpus").exists().then(|| GpuFacts {
-                name: "NVIDIA GPU".to_owned(),
-                memory_bytes: None,
-                driver: read_trimmed("/sys/module/nvidia/version"),
-            })
-        })
+/// The first GPU.
+fn read_gpu() -> anyhow::Result<Option<GpuFacts>> {
+    let first = |facts: DriverFacts| {
+        let gpu = facts.gpus.into_iter().next()?;
+        Some(GpuFacts { name: gpu.name, memory_bytes: gpu.memory_bytes, driver: facts.version })
+    };
+    Ok(read_driver()?.and_then(first))
 }
 
 /// The version that a program prints for `--version`: the last word of the first line.
@@ -112,14 +109,12 @@ pub(crate) fn read_version(program: &Path) -> Option<String> {
 }
 
 /// Where a program lies: the path itself if it has a separator, else the first in `PATH`.
-pub(crate) fn which(program: &str) -> Option<std::path::PathBuf> {
+pub(crate) fn which(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         let path = Path::new(program);
         return path.is_file().then(|| path.to_owned());
     }
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(program))
-        .find(|path| path.is_file())
+    which::which(program).ok()
 }
 
 fn read_trimmed(path: &str) -> Option<String> {

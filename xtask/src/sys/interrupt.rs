@@ -4,12 +4,13 @@
 //! wait in progress ends at once; the command then ends its child, closes its journal and returns.
 
 use std::io::Write as _;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static WAKE_PIPE: OnceLock<(std::io::PipeReader, std::io::PipeWriter)> = OnceLock::new();
@@ -17,14 +18,14 @@ static WAKE_PIPE: OnceLock<(std::io::PipeReader, std::io::PipeWriter)> = OnceLoc
 /// Tells whether the run was interrupted. Cheap to copy: the state belongs to the process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interrupt {
-    wake_fd: RawFd,
+    wake_fd: BorrowedFd<'static>,
 }
 
 impl Interrupt {
     /// Takes over the signals of this process; later calls share the first one's handler.
     pub(crate) fn install() -> anyhow::Result<Interrupt> {
         if let Some((reader, _)) = WAKE_PIPE.get() {
-            return Ok(Interrupt { wake_fd: reader.as_raw_fd() });
+            return Ok(Interrupt { wake_fd: reader.as_fd() });
         }
         let pipe = std::io::pipe().context("cannot make a pipe for signals")?;
         let (reader, _) = WAKE_PIPE.get_or_init(|| pipe);
@@ -38,7 +39,7 @@ impl Interrupt {
             }
         })
         .context("cannot take over Ctrl-C")?;
-        Ok(Interrupt { wake_fd: reader.as_raw_fd() })
+        Ok(Interrupt { wake_fd: reader.as_fd() })
     }
 
     /// Whether a signal came.
@@ -47,7 +48,7 @@ impl Interrupt {
     }
 
     /// A descriptor that becomes readable, and stays so, when a signal comes. Never read from it.
-    pub(crate) fn wake_fd(self) -> RawFd {
+    pub(crate) fn wake_fd(self) -> BorrowedFd<'static> {
         self.wake_fd
     }
 
@@ -59,16 +60,15 @@ impl Interrupt {
             if left.is_zero() {
                 return true;
             }
-            let mut poll = libc::pollfd { fd: self.wake_fd, events: libc::POLLIN, revents: 0 };
-            // SAFETY: `poll` points to one initialised entry, and its descriptor lives as long as
-            // the process does.
-            unsafe { libc::poll(&raw mut poll, 1, poll_timeout_ms(left)) };
+            poll_for(&mut [PollFd::new(&self.wake_fd, PollFlags::IN)], left);
         }
         false
     }
 }
 
-/// The time as `poll` wants it: rounded up, so that a wait never ends before its time.
-pub(crate) fn poll_timeout_ms(duration: Duration) -> libc::c_int {
-    libc::c_int::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
+/// Waits until one of the descriptors is ready, or the time is over. Returns whether one is; a signal
+/// may end the wait early.
+pub(crate) fn poll_for(entries: &mut [PollFd<'_>], timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).ok();
+    rustix::event::poll(entries, timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }

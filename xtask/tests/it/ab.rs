@@ -1,6 +1,6 @@
 //! `cargo xtask ab` over the real binary and the scripted runner: verdicts, refusals, resumption.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use testkit::{Cell, Command, Ran, Script, Workspace};
@@ -137,7 +137,7 @@ fn noise_of_ten_percent_is_unresolved_with_a_sensible_count() {
     assert!((400..6_000).contains(&needed), "{needed}");
     let detectable = versus["detectable"].as_f64().unwrap();
     assert!((5.0..40.0).contains(&detectable), "{detectable}");
-    assert!(ran.stderr.contains("to see the margin takes about"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("one as large as the margin takes about"), "{}", ran.stderr);
 }
 
 #[test]
@@ -274,14 +274,16 @@ fn different_tokens_are_refused_unless_they_are_allowed() {
     let lab = Lab::new(other_tokens());
     let ran = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(1);
     assert_eq!(verdict(&lab.result(), "test"), "inconclusive");
-    assert!(ran.stderr.contains("other tokens after 2 that agree"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("different tokens after the first 2"), "{}", ran.stderr);
     assert_eq!(lab.launches().len(), 3, "one block shows it");
 
     let lab = Lab::new(other_tokens());
     let ran =
         lab.ab(&["--env", "FEATURE=1", "--pairs", "6", "--allow-different-output"]).exits_with(0);
     assert_eq!(verdict(&lab.result(), "test"), "equivalent");
-    assert!(ran.stderr.contains("note: test did other work: other tokens after 2"));
+    assert!(
+        ran.stderr.contains("note: test did different work: different tokens after the first 2")
+    );
 }
 
 #[test]
@@ -401,7 +403,7 @@ fn resuming_with_another_program_is_refused() {
     lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(0);
     lab.write_scripted_program("runner.sh", "script.toml", "# other");
     let ran = lab.resume().run().exits_with(2);
-    assert!(ran.stderr.contains("not what it was: the program: was "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot resume: the program was "), "{}", ran.stderr);
 }
 
 #[test]
@@ -500,7 +502,7 @@ fn what_cannot_be_compared_is_a_usage_error() {
     let lab = Lab::new(Script::new());
     for (args, expected) in [
         (&[][..], "hint: give --env K=V, --leg NAME:K=V or --baseline-bin PATH"),
-        (&["--env", "A=0", "--pairs", "4"][..], "4 blocks are too few: the least is 5"),
+        (&["--env", "A=0", "--pairs", "4"][..], "4 blocks are too few: at least 5"),
         (&["--env", "A=0", "--model", "none"][..], "hint: `cargo xtask model list`"),
         (&["--env", "A=0", "--runner", "none"][..], "the runners in bench-configs/runners/ are"),
         (&["--resume", "nowhere"][..], "--resume takes the folder of a comparison"),
@@ -510,4 +512,33 @@ fn what_cannot_be_compared_is_a_usage_error() {
         assert!(ran.stderr.contains(expected), "{args:?}: {}", ran.stderr);
     }
     assert_eq!(lab.launches().len(), 0);
+}
+
+#[test]
+fn committed_reports_are_what_their_samples_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut checked = 0;
+    for entry in std::fs::read_dir(root.join("benchmarks/ab")).unwrap() {
+        let committed = entry.unwrap().path();
+        // The check of a GPU has a folder here as well, and no samples.
+        if !committed.join("samples.jsonl").exists() {
+            continue;
+        }
+        let again = tempfile::tempdir().unwrap();
+        std::fs::copy(committed.join("samples.jsonl"), again.path().join("samples.jsonl")).unwrap();
+        let mut command = std::process::Command::new(XTASK);
+        command.args(["ab", "--report"]).arg(again.path()).current_dir(root);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        for name in ["result.json", "report.md"] {
+            let read = |folder: &Path| std::fs::read_to_string(folder.join(name)).unwrap();
+            assert!(
+                read(again.path()) == read(&committed),
+                "{name} is not what the samples say; `cargo xtask ab --report {}` writes it again",
+                committed.strip_prefix(root).unwrap().display()
+            );
+        }
+        checked += 1;
+    }
+    assert!(checked >= 3, "only {checked} comparisons were found");
 }

@@ -206,6 +206,38 @@ fn a_feature_that_uses_another_is_found() {
     assert!(find_forbidden_uses(&sample("ab/run.rs", fine)).is_empty());
 }
 
+/// What starts children or loads NVML, and the only files that may: measured children, all others, the
+/// CI script, and the child that asks the driver.
+const STARTERS: &[(&str, &[&str])] = &[
+    ("Command::new", &["cell/child/run.rs", "selftest/scripted/run.rs"]),
+    ("duct::", &["sys/command.rs"]),
+    ("xshell", &["ci/run.rs"]),
+    ("nvml_wrapper", &["sys/driver/nvml.rs"]),
+];
+
+/// Files that start children, or load the driver's library, where others do it for them.
+fn find_strange_starters(sources: &[(PathBuf, String)]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, text) in sources {
+        let code = code(path, text).concat();
+        for (what, allowed) in STARTERS {
+            if code.contains(what) && !allowed.iter().any(|file| path == Path::new(file)) {
+                found.push(format!("{}: `{what}`", path.display()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn children_are_started_in_few_places() {
+    let found = find_strange_starters(&sources(&root().join("xtask/src")));
+    assert!(found.is_empty(), "children that are started elsewhere:\n{}", found.join("\n"));
+    let by_hand = sample("gpu/run.rs", "fn f() { std::process::Command::new(\"git\"); }");
+    assert_eq!(find_strange_starters(&by_hand), ["gpu/run.rs: `Command::new`"]);
+    assert!(find_strange_starters(&sample("sys/command.rs", "duct::cmd(a, b)")).is_empty());
+}
+
 /// Names of all packages that `start` reaches through `Cargo.lock`.
 fn reachable(lock: &str, start: &str) -> BTreeSet<String> {
     let lock: toml::Table = lock.parse().unwrap();

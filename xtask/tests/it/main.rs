@@ -5,6 +5,7 @@ mod ab;
 mod architecture;
 mod cuda_check;
 mod cuda_setup;
+mod driver;
 mod gpu_check;
 mod model;
 mod oom_record;

@@ -277,3 +277,45 @@ fn the_help_teaches_record_override_and_staleness() {
     }
     assert!(!ran.stdout.contains("--fake-cell"));
 }
+
+#[test]
+fn a_pattern_passes_a_name_that_is_not_utf8() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let workspace = workspace();
+    workspace.write("models/good/w.gguf", "w");
+    let strange = workspace.path("models").join(std::ffi::OsStr::from_bytes(b"bad\xff"));
+    if std::fs::create_dir(&strange).is_err() {
+        eprintln!("skipped: this file system takes no names that are not UTF-8");
+        return;
+    }
+    std::fs::write(strange.join("w.gguf"), "w").unwrap();
+    let ran = sweep(&workspace, &[&CONFIG[..], &["--models", "models/*", "--list"]].concat())
+        .exits_with(0);
+    assert_eq!(planned(&ran), ["good 512", "good 2048"]);
+    assert_eq!(ran.stderr, "warning: skipping `models/bad\u{fffd}`, whose name is not UTF-8\n");
+}
+
+/// The cells of a plan: model and length.
+fn planned(ran: &Ran) -> Vec<String> {
+    let cell = |line: &str| {
+        let (cell, _) = line.split_once("  run").unwrap();
+        let (model, len) = cell.rsplit_once(' ').unwrap();
+        format!("{} {len}", model.trim())
+    };
+    ran.stdout.lines().map(cell).collect()
+}
+
+#[test]
+fn models_are_named_in_several_values_and_with_blanks() {
+    let workspace = workspace();
+    workspace.write("models/a b/w.gguf", "w");
+    let list = |models: &[&str]| {
+        let models = models.iter().flat_map(|value| ["--models", value]);
+        let args = CONFIG.into_iter().chain(["--lengths", "512", "--list"]).chain(models);
+        sweep(&workspace, &args.collect::<Vec<&str>>())
+    };
+    assert_eq!(planned(&list(&["'a b' b", "a"])), ["a b 512", "b 512", "a 512"]);
+    assert_eq!(planned(&list(&["a b"])), ["a 512", "b 512"]);
+    let open = list(&["'a b"]).exits_with(2);
+    assert_eq!(open.stderr, "error: --models: a quote in `'a b` is not closed\n");
+}

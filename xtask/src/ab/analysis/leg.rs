@@ -7,7 +7,7 @@ use super::table::{Run, Table};
 use super::{Failure, LegResult, MetricResult, VersusBase, describe_failure, describe_work};
 use crate::ab::activation::Activation;
 use crate::ab::attribution::{Part, Phases, SwitchAttribution, attribute_switch, split_difference};
-use crate::ab::config::{BASE, Leg, NULL, Role};
+use crate::ab::config::{BASE, Leg, LegRole, NULL};
 use crate::ab::metric::Metric;
 use crate::ab::same_work::WorkCheck;
 use crate::ab::samples::{RunEnd, RunStatus};
@@ -32,14 +32,17 @@ pub(super) fn judge_leg(table: &Table<'_>, leg: &Leg, base_work: &WorkCheck) -> 
         .get(&plan.primary)
         .and_then(|metric| metric.versus_base.as_ref())
         .and_then(|versus| versus.verdict);
-    let is_compared = !matches!(leg.role, Role::Base | Role::Null);
+    let is_compared = !leg.role.is_reference();
     let (verdict, why) = match overruled {
         Some((verdict, why)) => (Some(verdict), Some(why)),
         None if is_compared => match of_primary {
             Some(verdict) => (Some(verdict), None),
             None => (
                 Some(Verdict::Inconclusive),
-                Some(format!("no block measured {} in base, null and here", plan.primary.name())),
+                Some(format!(
+                    "no block measured {} in base, null and this leg",
+                    plan.primary.name()
+                )),
             ),
         },
         None => (None, None),
@@ -78,7 +81,7 @@ fn overrule(
     base_work: &WorkCheck,
     failure: Option<&Failure>,
 ) -> Option<(Verdict, String)> {
-    if matches!(leg.role, Role::Base | Role::Null) {
+    if leg.role.is_reference() {
         return None;
     }
     let inconclusive = |why: String| Some((Verdict::Inconclusive, why));
@@ -102,7 +105,7 @@ fn overrule(
         return inconclusive(format!("base disagrees with itself: {}", describe_work(base_work)));
     }
     is_other_work(work)
-        .then(|| (Verdict::Inconclusive, format!("it did other work: {}", describe_work(work))))
+        .then(|| (Verdict::Inconclusive, format!("it did different work: {}", describe_work(work))))
 }
 
 fn failure_of(run: &RunEnd) -> Failure {
@@ -143,7 +146,7 @@ fn versus_base(
     metric: Metric,
     overruled: &Option<(Verdict, String)>,
 ) -> Option<VersusBase> {
-    if leg.role == Role::Base {
+    if leg.role == LegRole::Base {
         return None;
     }
     let effect = table.effect(&leg.name, metric)?;
@@ -152,7 +155,7 @@ fn versus_base(
     let same = margin_interval(table.margin(metric), effect.scale, &base);
     let judged = floor.map(|floor| judge(&effect, floor, same, metric.better()));
     let verdict = match (leg.role, overruled, &judged) {
-        (Role::Null, _, _) => None,
+        (LegRole::Null, _, _) => None,
         (_, Some((verdict, _)), _) => Some(*verdict),
         (_, None, judged) => judged.map(|judged| judged.verdict),
     };
@@ -198,8 +201,8 @@ fn split_of(table: &Table<'_>, leg: &Leg) -> Vec<Part> {
 }
 
 fn attribution_of(table: &Table<'_>, leg: &Leg) -> Option<SwitchAttribution> {
-    let baseline = table.plan().legs.iter().find(|leg| leg.role == Role::Baseline)?;
-    if leg.role != Role::Test {
+    let baseline = table.plan().legs.iter().find(|leg| leg.role == LegRole::Baseline)?;
+    if leg.role != LegRole::Test {
         return None;
     }
     let metric = table.plan().primary;

@@ -3,7 +3,7 @@
 use super::proof::{activation_of, check_base_work, is_other_work, work_of};
 use super::table::Table;
 use crate::ab::activation::Activation;
-use crate::ab::config::{BASE, Leg, NULL, Role};
+use crate::ab::config::{BASE, Leg, NULL};
 use crate::ab::samples::{AbStart, Log, Stop};
 use crate::stats::verdict::margin_interval;
 
@@ -17,8 +17,7 @@ pub(crate) fn check_stop(
     elapsed_minutes: f64,
 ) -> Option<Stop> {
     let plan = &start.plan;
-    let compared: Vec<&Leg> =
-        plan.legs.iter().filter(|leg| !matches!(leg.role, Role::Base | Role::Null)).collect();
+    let compared: Vec<&Leg> = plan.legs.iter().filter(|leg| !leg.role.is_reference()).collect();
     let has_failed = |leg: &str| log.failure(leg).is_some();
     if [BASE, NULL].into_iter().any(has_failed) || compared.iter().all(|leg| has_failed(&leg.name))
     {

@@ -3,7 +3,7 @@
 use super::proof::{is_other_work, work_of};
 use super::table::Table;
 use super::{AbResult, Drift, LegResult, describe_work};
-use crate::ab::config::{BASE, NULL, Role};
+use crate::ab::config::{BASE, LegRole, NULL};
 use crate::ab::gate::{Gate, GateOutcome, GateResult, Subject, check_gate};
 use crate::ab::same_work::WorkCheck;
 use crate::ab::samples::RunStatus;
@@ -39,7 +39,7 @@ pub(super) fn check_gates(
     for gate in gates {
         let is_subject = |leg: &&LegResult| match &gate.leg {
             Some(name) => leg.leg.name == *name,
-            None => leg.leg.role == Role::Test,
+            None => leg.leg.role == LegRole::Test,
         };
         for leg in legs.iter().filter(is_subject) {
             let metric = leg.metrics.get(&gate.metric);
@@ -80,7 +80,7 @@ pub(super) fn collect_notes(table: &Table<'_>, base_work: &WorkCheck) -> Vec<Str
     let contended = table.log.runs.iter().filter(|run| run.status == RunStatus::Contended).count();
     if contended > 0 {
         notes.push(format!(
-            "the machine was not quiet: {contended} runs count although every try was disturbed"
+            "the machine was not quiet: {contended} runs count although they were disturbed on every try"
         ));
     }
     if plan.quiet == QuietRule::Noted {
@@ -95,10 +95,10 @@ pub(super) fn collect_notes(table: &Table<'_>, base_work: &WorkCheck) -> Vec<Str
         if is_other_work(base_work) {
             notes.push(format!("base disagrees with itself: {}", describe_work(base_work)));
         }
-        for leg in plan.legs.iter().filter(|leg| leg.role != Role::Base) {
+        for leg in plan.legs.iter().filter(|leg| leg.role != LegRole::Base) {
             let work = work_of(table, leg);
             if is_other_work(&work) {
-                notes.push(format!("{} did other work: {}", leg.name, describe_work(&work)));
+                notes.push(format!("{} did different work: {}", leg.name, describe_work(&work)));
             }
         }
     }
@@ -106,8 +106,8 @@ pub(super) fn collect_notes(table: &Table<'_>, base_work: &WorkCheck) -> Vec<Str
         && !null.center.interval.contains(0.0)
     {
         notes.push(
-            "base differs from itself beyond its interval: something else than the variables moves \
-             the runs, and the noise floor is the far end of that interval"
+            "base differs from itself: its interval against itself excludes zero, so something other \
+             than the variables moves the runs; the noise floor is the far end of that interval"
                 .to_owned(),
         );
     }
@@ -117,7 +117,7 @@ pub(super) fn collect_notes(table: &Table<'_>, base_work: &WorkCheck) -> Vec<Str
         .filter(|name| table.start.environment.contains_key(*name))
         .collect();
     if !removed.is_empty() {
-        notes.push(format!("the shell had {} set; base had it removed", removed.join(", ")));
+        notes.push(format!("set in the shell and removed for base: {}", removed.join(", ")));
     }
     notes
 }

@@ -3,20 +3,21 @@
 use serde_json::json;
 
 use super::*;
-use crate::ab::config::{Request, parse_ab};
+use crate::ab::args::Args;
+use crate::ab::config::parse_ab;
 use crate::ab::samples::{Entry, RunEnd};
 use crate::cell::journal::{Evidence, ProcessNote};
 use crate::cell::quiet::QuietNote;
 use crate::cell::runner::Measured;
 
-fn start(text: &str, pairs: Option<usize>) -> AbStart {
-    let request = Request { env: vec!["FEATURE=1".to_owned()], pairs, ..Request::default() };
+pub(crate) fn start(text: &str, pairs: Option<usize>) -> AbStart {
+    let args = Args { env: vec!["FEATURE=1".to_owned()], pairs, ..Args::default() };
     AbStart {
         schema: 1,
         time: String::new(),
         date: "2026-01-31".to_owned(),
         args: Vec::new(),
-        plan: parse_ab(Some(("x.toml", text)), &request).unwrap(),
+        plan: parse_ab(Some(("x.toml", text)), &args).unwrap(),
         identity: Identity::default(),
         host: HostNote::default(),
         hardware: "chip".to_owned(),
@@ -48,7 +49,7 @@ fn run(block: usize, leg: &str, tok_s: f64) -> RunEnd {
     }
 }
 
-fn log(blocks: usize, of: impl Fn(usize, &str) -> f64) -> Log {
+pub(crate) fn log(blocks: usize, of: impl Fn(usize, &str) -> f64) -> Log {
     let mut log = Log::default();
     for block in 0..blocks {
         for leg in ["base", "test", "null"] {
@@ -59,7 +60,7 @@ fn log(blocks: usize, of: impl Fn(usize, &str) -> f64) -> Log {
 }
 
 /// A value that jumps by `noise` from block to block, a little differently for each leg.
-fn noisy(noise: f64) -> impl Fn(usize, &str) -> f64 {
+pub(crate) fn noisy(noise: f64) -> impl Fn(usize, &str) -> f64 {
     move |block, leg| {
         let phase = match leg {
             "base" => 0,

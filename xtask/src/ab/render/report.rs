@@ -1,271 +1,115 @@
-//! `report.md`.
+//! `report.md`: the template `report.md.j2`, and the words and figures that it is given.
 
-use std::fmt::Write as _;
+use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-use super::{
-    describe_attribution, describe_curve, render_gate_lines, render_legs_table, render_table,
-    render_verdicts,
-};
-use crate::ab::activation::Activation;
-use crate::ab::analysis::{AbResult, VersusBase, describe_failure};
-use crate::ab::config::Role;
-use crate::ab::figures::{show_change, show_interval, show_size};
-use crate::ab::metric::{Kind, Metric};
-use crate::stats::verdict::Verdict;
+use super::tables::{memory_rows, metric_rows, render_legs_table, render_table, split_rows};
+use super::{describe_attribution, render_gate_lines, render_verdicts};
+use crate::ab::analysis::{AbResult, describe_failure};
 
-/// The verdict on every metric of every leg.
-fn render_metrics_table(result: &AbResult) -> String {
-    let mut rows = vec![
-        ["leg", "metric", "change", "95 % interval", "noise floor", "blocks", "verdict"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    for leg in &result.legs {
-        for (metric, found) in &leg.metrics {
-            let Some(versus) = &found.versus_base else { continue };
-            let verdict = match versus.verdict {
-                None => "noise".to_owned(),
-                Some(verdict) => verdict_cell(*metric, verdict, versus),
-            };
-            rows.push(vec![
-                leg.leg.name.clone(),
-                metric.label().to_owned(),
-                show_change(*metric, versus.scale, versus.change),
-                show_interval(*metric, versus.scale, versus.interval),
-                versus
-                    .noise_floor
-                    .map_or("—".to_owned(), |floor| show_size(*metric, versus.scale, floor)),
-                versus.blocks.to_string(),
-                verdict,
-            ]);
-        }
-    }
-    render_table(&rows)
-}
-
-/// The verdict's word; for what is no speed also which way that is.
-fn verdict_cell(metric: Metric, verdict: Verdict, versus: &VersusBase) -> String {
-    let way = match (metric.kind(), verdict) {
-        (Kind::Count, Verdict::Faster) => " (fewer)",
-        (Kind::Count, Verdict::Slower) => " (more)",
-        (Kind::Memory | Kind::Slope, Verdict::Faster) => " (less)",
-        (Kind::Memory | Kind::Slope, Verdict::Slower) => " (more)",
-        _ => "",
-    };
-    let needed = versus
-        .blocks_needed
-        .filter(|_| verdict == Verdict::Unresolved)
-        .map(|blocks| format!(", about {blocks} blocks needed"));
-    let small = versus.within_margin && matches!(verdict, Verdict::Faster | Verdict::Slower);
-    format!(
-        "{}{way}{}{}",
-        verdict.word(),
-        if small { ", below the margin" } else { "" },
-        needed.unwrap_or_default()
-    )
-}
+const TEMPLATE: &str = include_str!("report.md.j2");
 
 /// `report.md`. `command` repeats the comparison.
 pub(crate) fn render_report(result: &AbResult, command: &str) -> String {
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_keep_trailing_newline(true);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+        .render_named_str("report.md", TEMPLATE, context! { command, ..words(result) })
+        .expect("the template asks for what it is given")
+}
+
+/// What the template cannot take from the result as it is: sentences, tables, rounded figures.
+fn words(result: &AbResult) -> Value {
     let plan = &result.plan;
-    let mut text = format!("# A/B on {}, {}\n\n", plan.model, result.date);
-    let mut line = |line: &str| {
-        text.push_str(line);
-        text.push('\n');
-    };
-    if result.partial {
-        line("**Partial: runs are missing that were wanted.** `--resume` goes on.\n");
+    let memory = memory_rows(result);
+    let splits: Vec<_> = result
+        .legs
+        .iter()
+        .filter(|leg| !leg.split.is_empty())
+        .map(|leg| context! { leg => leg.leg.name, table => render_table(&split_rows(leg)) })
+        .collect();
+    let attributions: Vec<String> = result
+        .legs
+        .iter()
+        .filter_map(|leg| {
+            let found = leg.attribution.as_ref()?;
+            Some(format!("{}: {}", leg.leg.name, describe_attribution(found)))
+        })
+        .collect();
+    let failures: Vec<String> = result
+        .legs
+        .iter()
+        .filter_map(|leg| {
+            Some(format!("{} {}", leg.leg.name, describe_failure(leg.failure.as_ref()?)))
+        })
+        .collect();
+    let engine = result.engine.as_ref().map(|engine| {
+        [&engine.name, &engine.version].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ")
+    });
+    let drift = result.drift.map(|drift| {
+        let (low, high) = (drift.interval.low, drift.interval.high);
+        format!("{:+.3} % ({low:+.3} to {high:+.3} %)", drift.pct_per_run)
+    });
+    context! {
+        verdicts => render_verdicts(result),
+        legs_table => render_legs_table(result),
+        metrics_table => render_table(&metric_rows(result)),
+        memory_table => (memory.len() > 1).then(|| render_table(&memory)),
+        gate_lines => render_gate_lines(result),
+        splits, attributions, failures, drift, engine,
+        flat => plan.flat_mib_per_token.to_string(),
+        margin => plan.margin_pct.to_string(),
+        primary => plan.primary.label(),
+        stopped => result.stop.map(|stop| stop.describe()),
+        ..Value::from_serialize(result)
     }
-    if let Some(question) = &plan.question {
-        line(&format!("{question}\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ab::analysis::analyse;
+    use crate::ab::analysis::tests::{log, noisy, start};
+    use crate::ab::samples::{RunStatus, Stop};
+    use crate::cell::classify::Classification;
+
+    #[test]
+    fn a_report_of_nothing_is_partial_and_names_what_is_unknown() {
+        let result = analyse(&start("", None), &log(0, noisy(0.0))).unwrap();
+        let report = render_report(&result, "cargo xtask ab");
+        assert!(report.starts_with("# A/B on tiny, 2026-01-31\n\n**Partial: runs are missing.**"));
+        assert!(report.contains("No leg reported held memory"), "{report}");
+        assert!(report.contains("drawn from seed 1; not finished\n- runs: 0 accepted"), "{report}");
+        assert!(report.contains("- engine: unknown; checkout unknown\n"), "{report}");
+        assert!(!report.contains("none") && !report.contains("\n\n\n"), "{report}");
     }
-    for verdict in render_verdicts(result) {
-        line(&format!("- {verdict}"));
-    }
-    for note in &result.notes {
-        line(&format!("- note: {note}"));
-    }
-    line("");
-    line(&format!("```sh\n{command}\n```\n"));
-    line(&render_legs_table(result));
-    line("## Against base\n");
-    line(
-        "Paired within blocks. `faster` and `slower` mean that the whole interval is beyond zero and \
-         beyond what base shows against itself.\n",
-    );
-    line(&render_metrics_table(result));
-    for section in [
-        render_activation(result),
-        render_memory(result),
-        render_split(result),
-        render_attribution(result),
-        render_gates(result),
-        render_method(result),
-    ] {
-        if !section.is_empty() {
-            line(&section);
+
+    #[test]
+    fn a_report_has_every_part_that_there_is_something_to_say_of() {
+        let text = "question = \"why?\"\ngates = [\"decode_tok_s >= 1%\"]\nquiet = \"noted\"\n";
+        let mut samples = log(6, noisy(0.01));
+        samples.runs[1].report = None;
+        samples.runs[2].status = RunStatus::Failed;
+        samples.runs[2].classification = Some(Classification::FailTimeout);
+        samples.stop = Some(Stop::LegsFailed);
+        let mut start = start(text, None);
+        start.dirty = Some(true);
+        start.identity.model_sha256 = Some("0123456789abcdef".to_owned());
+        let report = render_report(&analyse(&start, &samples).unwrap(), "cargo xtask ab");
+        for part in [
+            "\n\nwhy?\n\n- test against base: inconclusive: null has no numbers: it timed out",
+            "\n- note: a quiet machine was not required: 0 of 18 runs were disturbed\n\n```sh\n",
+            "\n\n## Activation\n\n- test: unknown: the runner writes no cell report\n\n## Memory",
+            "\n\n## Where the time of test differs\n\n| part of the run",
+            "\n\n## Gates\n\n- gate `decode_tok_s >= 1%` on test: ",
+            "; ended because legs failed\n",
+            "; checkout unknown with uncommitted changes\n- SHA-256",
+            ", model 0123456789ab\n- null timed out (FAIL:timeout) in block 1\n",
+        ] {
+            assert!(report.contains(part), "{part:?} is not in\n{report}");
         }
+        assert!(!report.contains("none") && !report.contains("\n\n\n"), "{report}");
     }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
-    text
-}
-
-fn render_activation(result: &AbResult) -> String {
-    let mut text = String::from("## Activation\n\n");
-    let mut any = false;
-    for leg in result.legs.iter().filter(|leg| leg.leg.role == Role::Test) {
-        any = true;
-        let what = match &leg.activation {
-            Activation::Active { evidence } => format!("active: {evidence}"),
-            Activation::Inert { reason, .. } => format!("inert: {reason}"),
-            Activation::Unknown { reason } => format!("unknown: {reason}"),
-            Activation::NotNeeded => "not needed".to_owned(),
-        };
-        let _ = writeln!(text, "- {}: {what}", leg.leg.name);
-    }
-    if any { text } else { String::new() }
-}
-
-fn render_memory(result: &AbResult) -> String {
-    let mut rows = vec![
-        ["leg", "driver allocs per step", "MiB/token", "95 % interval", "held at the end", ""]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    for leg in &result.legs {
-        let Some(curve) = &leg.memory else { continue };
-        let allocs = leg.metrics.get(&Metric::DriverAllocsPerStep);
-        let slope = |value: f64| Metric::SlopeMibPerToken.render(value);
-        rows.push(vec![
-            leg.leg.name.clone(),
-            allocs.map_or("—".to_owned(), |m| Metric::DriverAllocsPerStep.render(m.median)),
-            slope(curve.slope_mib_per_token),
-            format!("{} to {}", slope(curve.interval.low), slope(curve.interval.high)),
-            format!("{:.1} MiB", curve.held_end_mib),
-            describe_curve(curve),
-        ]);
-    }
-    if rows.len() == 1 {
-        return "## Memory\n\nNo leg reported held memory over its decode steps.\n".to_owned();
-    }
-    format!(
-        "## Memory\n\nA count that fell stands beside what it was bought with. The slope is \
-         Theil–Sen over the decode windows; up to {} MiB a token counts as flat.\n\n{}",
-        result.plan.flat_mib_per_token,
-        render_table(&rows)
-    )
-}
-
-fn render_split(result: &AbResult) -> String {
-    let mut text = String::new();
-    for leg in result.legs.iter().filter(|leg| !leg.split.is_empty()) {
-        let mut rows =
-            vec![["part of the run", "ms less base", "95 % interval"].map(str::to_owned).to_vec()];
-        for part in &leg.split {
-            rows.push(vec![
-                part.name.clone(),
-                format!("{:+.2}", part.difference_ms),
-                format!("{:+.2} to {:+.2}", part.interval_ms.low, part.interval_ms.high),
-            ]);
-        }
-        let _ = writeln!(
-            text,
-            "## Where the difference of {} lies\n\n{}",
-            leg.leg.name,
-            render_table(&rows)
-        );
-    }
-    text.truncate(text.trim_end().len());
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
-}
-
-fn render_attribution(result: &AbResult) -> String {
-    let mut text = String::new();
-    for leg in &result.legs {
-        let Some(found) = &leg.attribution else { continue };
-        if text.is_empty() {
-            text.push_str("## Attribution\n\n");
-        }
-        let _ = writeln!(text, "- {}: {}", leg.leg.name, describe_attribution(found));
-    }
-    text
-}
-
-fn render_gates(result: &AbResult) -> String {
-    if result.gates.is_empty() {
-        return String::new();
-    }
-    let mut text = String::from("## Gates\n\n");
-    for line in render_gate_lines(result) {
-        let _ = writeln!(text, "- {line}");
-    }
-    text
-}
-
-fn render_method(result: &AbResult) -> String {
-    let plan = &result.plan;
-    let mut lines = vec![format!(
-        "{} blocks, each leg once a block, orders mirrored in pairs and shuffled by seed {}; {}",
-        result.blocks,
-        plan.seed,
-        result.stop.map_or("not finished", |stop| stop.describe())
-    )];
-    lines.push(format!(
-        "runs: {} accepted, {} rejected, {} counted although disturbed, {} failed, {} lost",
-        result.runs.accepted,
-        result.runs.rejected,
-        result.runs.contended,
-        result.runs.failed,
-        result.runs.lost
-    ));
-    lines.push(format!(
-        "prompt {} tokens, {} generated, {} in the warm-up; margin ±{} %",
-        plan.prompt_tokens, plan.max_tokens, plan.warmup_tokens, plan.margin_pct
-    ));
-    if let Some(drift) = &result.drift {
-        lines.push(format!(
-            "drift of base: {:+.3} % of {} from run to run ({:+.3} to {:+.3})",
-            drift.pct_per_run,
-            plan.primary.label(),
-            drift.interval.low,
-            drift.interval.high
-        ));
-    }
-    let dirty = match result.dirty {
-        Some(true) => ", with changes",
-        _ => "",
-    };
-    let kernel = result.host.kernel.as_deref().unwrap_or("unknown kernel");
-    let cores = result.host.cores.map_or(String::new(), |cores| format!(", {cores} cores"));
-    lines.push(format!("machine: {}{cores}, {} {kernel}", result.hardware, result.host.os));
-    let engine = result.engine.as_ref();
-    let name = engine.and_then(|engine| engine.name.as_deref()).unwrap_or("unknown");
-    let version = engine.and_then(|engine| engine.version.as_deref()).unwrap_or("unknown");
-    lines.push(format!("engine: {name} {version}; checkout {}{dirty}", result.commit));
-    let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
-    let mut hashes = vec![format!("program {}", short(&result.identity.program_sha256))];
-    for (what, hash) in [
-        ("baseline", &result.identity.baseline_sha256),
-        ("model", &result.identity.model_sha256),
-        ("definition", &result.identity.config_sha256),
-    ] {
-        if let Some(hash) = hash {
-            hashes.push(format!("{what} {}", short(hash)));
-        }
-    }
-    lines.push(format!("SHA-256, the same before every run: {}", hashes.join(", ")));
-    for leg in &result.legs {
-        if let Some(failure) = &leg.failure {
-            lines.push(format!("{} {}", leg.leg.name, describe_failure(failure)));
-        }
-    }
-    let mut text = String::from("## Method\n\n");
-    for line in lines {
-        let _ = writeln!(text, "- {line}");
-    }
-    text
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::output::SAMPLES;
 use super::prepare::Prepared;
 use crate::ab::analysis::check_stop;
-use crate::ab::config::{BASE, Leg, NULL, Role};
+use crate::ab::config::{BASE, Leg, NULL};
 use crate::ab::samples::{
     AbEnd, AbResume, AbStart, Entry, Log, RunEnd, RunLaunch, RunStatus, Stop,
 };
@@ -209,7 +209,7 @@ impl<'a, E: Executor> Comparison<'a, E> {
         let spec = self.prepared.spec_of(self.root, leg, &report);
         // What the model as it is runs out of memory at is known by its name; what a leg changes is
         // that leg's alone.
-        let is_plain = matches!(leg.role, Role::Base | Role::Null);
+        let is_plain = leg.role.is_reference();
         let cell = Cell {
             model: &self.prepared.model,
             len: plan.prompt_tokens,

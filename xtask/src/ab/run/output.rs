@@ -12,7 +12,7 @@ use crate::sys::{env, files};
 
 /// Where comparisons lie, below the workspace root.
 const FOLDER: &str = "benchmarks/ab";
-/// Every run, raw; the journal of the comparison.
+/// The journal of the comparison: every run, raw.
 pub(super) const SAMPLES: &str = "samples.jsonl";
 const RESULT: &str = "result.json";
 const REPORT: &str = "report.md";
@@ -39,7 +39,7 @@ pub(super) fn read_earlier(folder: &Path) -> anyhow::Result<(AbStart, Log)> {
     )?;
     let log = parse_samples(&text);
     let start = log.start.clone().with_context(|| {
-        format!("`{}` does not begin a comparison: it has no line `ab_start`", path.display())
+        format!("`{}` is not a comparison: it has no `ab_start` line", path.display())
     })?;
     Ok((start, log))
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 
 use super::output;
 use crate::ab::args::Args;
-use crate::ab::config::{AbPlan, Leg, Request, Role, parse_ab};
+use crate::ab::config::{AbPlan, Leg, LegRole, parse_ab};
 use crate::ab::samples::{AbStart, Identity, Log, SCHEMA};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
@@ -18,6 +18,7 @@ use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store, r
 use crate::cell::spec::CellSpec;
 use crate::model::reference::{ModelKind, ResolvedModel, is_weight_file};
 use crate::model::store::file as model_store;
+use crate::sys::hardware::HostFacts;
 use crate::sys::watched::Watched;
 use crate::sys::{clock, env, files, git, host, terminal};
 
@@ -45,7 +46,7 @@ impl Prepared {
     pub(super) fn spec_of<'a>(&'a self, root: &'a Path, leg: &Leg, report: &Path) -> CellSpec<'a> {
         let plan = &self.start.plan;
         let runner = match (leg.role, &self.baseline_runner) {
-            (Role::Baseline, Some(runner)) => runner,
+            (LegRole::Baseline, Some(runner)) => runner,
             _ => &self.runner,
         };
         let value_of = |name: &str| {
@@ -71,19 +72,17 @@ impl Prepared {
 
 /// Reads and checks everything, builds the engine, and makes the folder of a new comparison.
 pub(super) fn prepare(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
+    let facts = host::read_host_facts()?;
     match &args.resume {
         Some(folder) => prepare_resumed(root, folder, args),
-        None => prepare_new(root, args),
+        None => prepare_new(root, args, &facts),
     }
 }
 
-fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
+fn prepare_new(root: &Path, args: &Args, facts: &HostFacts) -> anyhow::Result<(Prepared, Guard)> {
     let definition = read_definition(root, args.config.as_deref())?;
-    let plan = parse_ab(
-        definition.as_ref().map(|(path, text)| (path.as_str(), text.as_str())),
-        &request_of(args),
-    )?;
-    let facts = host::read_host_facts();
+    let plan =
+        parse_ab(definition.as_ref().map(|(path, text)| (path.as_str(), text.as_str())), args)?;
     let model = find_model(root, &plan.model)?;
     // Before anything is built: a base that is refused leaves nothing to compare with.
     let guard = read_guard_of(root, &plan, &model, args)?;
@@ -102,7 +101,7 @@ fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
         date,
         args: env::read_args(),
         identity: found.identity.clone(),
-        host: HostNote::from(&facts),
+        host: HostNote::from(facts),
         hardware: facts.hardware(),
         device_bytes: facts.device_memory_bytes(),
         commit: git.commit,
@@ -116,17 +115,19 @@ fn prepare_new(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
 fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
     let folder = files::absolute(folder)?;
     let (start, log) = output::read_earlier(&folder)?;
-    let has_baseline = start.plan.legs.iter().any(|leg| leg.role == Role::Baseline);
+    let has_baseline = start.plan.legs.iter().any(|leg| leg.role == LegRole::Baseline);
     match (has_baseline, &args.baseline_bin) {
         (true, None) => {
             return Err(anyhow::anyhow!("the comparison has a leg with another binary"))
-                .hint("give --baseline-bin PATH again; its hash must be what it was");
+                .hint("give --baseline-bin PATH again, with the same binary");
         }
         (false, Some(_)) => bail!("the comparison has no leg with another binary"),
         (true, Some(_)) | (false, None) => {}
     }
     for number in &log.unreadable_lines {
-        terminal::log(&format!("warning: line {number} of the samples is torn and left out"));
+        terminal::log(&format!(
+            "warning: line {number} of samples.jsonl is cut off and is ignored"
+        ));
     }
     let model = find_model(root, &start.plan.model)?;
     let guard = read_guard_of(root, &start.plan, &model, args)?;
@@ -138,7 +139,7 @@ fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<(P
     }
     let changes = start.identity.changes(&found.identity);
     if !changes.is_empty() {
-        return Err(anyhow::anyhow!("not what it was: {}", changes.join("; ")))
+        return Err(anyhow::anyhow!("cannot resume: {}", changes.join("; ")))
             .hint("runs before and after the change cannot be compared; start a new comparison");
     }
     Ok((found.into_prepared(start, log, folder, true), guard))
@@ -184,23 +185,24 @@ fn find(
     let mut watched = vec![Watched::begin("the program", &program)?];
     let mut identity =
         Identity { program_sha256: watched[0].sha256().to_owned(), ..Identity::default() };
-    let baseline_runner = match baseline_bin {
-        None => None,
-        Some(path) => {
-            let path = files::absolute(path)?;
-            let program = Watched::begin("the baseline program", &path)?;
-            if program.sha256() == identity.program_sha256 {
-                return Err(anyhow::anyhow!(
-                    "`{}` is byte for byte the program of the other legs",
+    let baseline_runner =
+        match baseline_bin {
+            None => None,
+            Some(path) => {
+                let path = files::absolute(path)?;
+                let program = Watched::begin("the baseline program", &path)?;
+                if program.sha256() == identity.program_sha256 {
+                    return Err(anyhow::anyhow!(
+                    "`{}` is byte for byte the program that the other legs run",
                     path.display()
                 ))
-                .hint("give the binary of another build; a null leg is there already");
+                .hint("give the binary of another build; the null leg runs this one again already");
+                }
+                identity.baseline_sha256 = Some(program.sha256().to_owned());
+                watched.push(program);
+                Some(runner.with_program(&path.to_string_lossy()))
             }
-            identity.baseline_sha256 = Some(program.sha256().to_owned());
-            watched.push(program);
-            Some(runner.with_program(&path.to_string_lossy()))
-        }
-    };
+        };
     let definition = runner_store::definition_path(root, &plan.runner);
     watched.push(Watched::begin("the runner's definition", &definition)?);
     identity.runner_sha256 =
@@ -229,7 +231,7 @@ fn find_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {
     let mut models = model_store::resolve_models(root, &[word.to_owned()])?;
     if models.len() != 1 {
         let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-        bail!("a comparison has one model, and `{word}` stands for {}", names.join(", "));
+        bail!("a comparison takes one model, but `{word}` matches {}", names.join(", "));
     }
     let model = models.remove(0);
     if model.kind == ModelKind::Missing {
@@ -297,22 +299,4 @@ fn read_definition(root: &Path, named: Option<&Path>) -> anyhow::Result<Option<(
         files::read_text(&path).hint("definitions of comparisons are in bench-configs/ab/")?;
     let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
     Ok(Some((shown, text)))
-}
-
-fn request_of(args: &Args) -> Request {
-    Request {
-        env: args.env.clone(),
-        legs: args.leg.clone(),
-        has_baseline: args.baseline_bin.is_some(),
-        model: args.model.clone(),
-        prompt_tokens: args.prompt_tokens,
-        max_tokens: args.max_tokens,
-        pairs: args.pairs,
-        margin_pct: args.margin,
-        gates: args.gate.clone(),
-        seed: args.seed,
-        runner: args.runner.clone(),
-        runner_args: args.runner_args.clone(),
-        allow_different_output: args.allow_different_output,
-    }
 }

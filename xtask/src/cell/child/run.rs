@@ -3,24 +3,26 @@
 //! It owns starting, waiting, the deadline, the memory limit, and reading output with bounded
 //! memory while it is searched for allocator failures. It judges nothing: see `classify`.
 //!
-//! This is `std::process` and a few calls of libc rather than `duct`: a child needs its own group,
-//! a limit set between fork and exec, the peak of its memory from `wait4`, and output that is
-//! searched while it streams; all of them are below what `duct` offers.
+//! This is `std::process` rather than `duct`: a measured child has limits set between fork and exec,
+//! its memory's peak taken from `wait4`, and its output searched while it streams, all of which lies
+//! below what `duct` offers. `wait4` is libc's, because rustix waits without the usage.
 
 use std::io::Read as _;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
 use super::{ChildEnd, ChildSpec};
 use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::oom_pattern::PatternSearch;
 use crate::sys::host;
-use crate::sys::interrupt::{Interrupt, poll_timeout_ms};
+use crate::sys::interrupt::{Interrupt, poll_for};
 
 /// How often memory is looked at while a child runs.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -41,23 +43,23 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
     let mut child = command(spec)
         .spawn()
         .with_context(|| format!("cannot start `{}`", spec.program.to_string_lossy()))?;
-    let pid = child.id() as libc::pid_t;
+    let pid = Pid::from_child(&child);
     let mut streams = [
         Stream::new(child.stdout.take().expect("stdout is piped").into(), spec.capture),
         Stream::new(child.stderr.take().expect("stderr is piped").into(), spec.capture),
     ];
-    let exited = watch_exit(pid).inspect_err(|_| kill_group(pid, libc::SIGKILL))?;
+    let exited = watch_exit(pid).inspect_err(|_| kill_group(pid, Signal::KILL))?;
     let mut watch = Watch::new(spec, start);
 
     while !watch.has_exited {
         watch.act(pid, interrupt);
-        let interrupt_fd = if watch.stopped.is_none() { interrupt.wake_fd() } else { -1 };
-        let ready = poll(&mut streams, [exited.as_raw_fd(), interrupt_fd], watch.next_look());
-        watch.has_exited = ready.exited;
+        let interrupt_fd = watch.stopped.is_none().then(|| interrupt.wake_fd());
+        watch.has_exited =
+            poll(&mut streams, Some(exited.as_fd()), interrupt_fd, watch.next_look());
     }
     // The leader has ended but is not reaped yet, so its group's number cannot belong to anybody
     // else: whoever is left in the group is ended before the next cell starts.
-    kill_group(pid, libc::SIGKILL);
+    kill_group(pid, Signal::KILL);
     let (exit, usage) = reap(pid)?;
     let wall = start.elapsed();
     // `Child` must not wait again for a process that is gone.
@@ -65,7 +67,8 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
 
     let drain_until = Instant::now() + DRAIN_LIMIT;
     while streams.iter().any(Stream::is_open) && Instant::now() < drain_until {
-        poll(&mut streams, [-1, -1], drain_until.saturating_duration_since(Instant::now()));
+        let left = drain_until.saturating_duration_since(Instant::now());
+        poll(&mut streams, None, None, left);
     }
     let [stdout, stderr] = streams;
     Ok(ChildEnd {
@@ -100,7 +103,7 @@ fn command(spec: &ChildSpec) -> Command {
         };
     }
     let limit = spec.memory_limit_bytes;
-    let harness = std::process::id() as libc::pid_t;
+    let harness = rustix::process::getpid();
     // SAFETY: between fork and exec the closure makes system calls alone; it neither allocates nor
     // takes a lock.
     unsafe { command.pre_exec(move || set_limits(limit, harness)) };
@@ -108,42 +111,24 @@ fn command(spec: &ChildSpec) -> Command {
 }
 
 /// Runs in the child, between fork and exec.
-fn set_limits(memory_limit_bytes: Option<u64>, harness: libc::pid_t) -> std::io::Result<()> {
+fn set_limits(memory_limit_bytes: Option<u64>, harness: Pid) -> std::io::Result<()> {
+    let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
     // An abort of a large process must not fill the disk with its image.
-    set_limit(libc::RLIMIT_CORE, 0)?;
+    rustix::process::setrlimit(Resource::Core, limit(0))?;
     if let Some(bytes) = memory_limit_bytes {
-        set_limit(libc::RLIMIT_AS, bytes)?;
+        rustix::process::setrlimit(Resource::As, limit(bytes))?;
     }
     #[cfg(target_os = "linux")]
     {
         // Nobody watches over a cell whose harness was killed: it ends as well.
-        // SAFETY: plain system calls with integer arguments.
-        unsafe {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            if libc::getppid() != harness {
-                return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
-            }
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        if rustix::process::getppid() != Some(harness) {
+            return Err(rustix::io::Errno::SRCH.into());
         }
     }
     #[cfg(not(target_os = "linux"))]
     let _ = harness;
     Ok(())
-}
-
-#[cfg(target_os = "linux")]
-type Resource = libc::__rlimit_resource_t;
-#[cfg(not(target_os = "linux"))]
-type Resource = libc::c_int;
-
-fn set_limit(resource: Resource, bytes: u64) -> std::io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: bytes as libc::rlim_t, rlim_max: bytes as libc::rlim_t };
-    // SAFETY: `limit` is initialised and outlives the call.
-    match unsafe { libc::setrlimit(resource, &raw const limit) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
 }
 
 /// One output stream of the child.
@@ -155,7 +140,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(pipe: std::os::fd::OwnedFd, limits: CaptureLimits) -> Stream {
+    fn new(pipe: OwnedFd, limits: CaptureLimits) -> Stream {
         Stream {
             pipe: Some(pipe.into()),
             capture: Capture::new(limits),
@@ -211,7 +196,7 @@ impl Watch {
     }
 
     /// Looks at the clock, at memory and at the interrupt, and does what is due.
-    fn act(&mut self, pid: libc::pid_t, interrupt: Interrupt) {
+    fn act(&mut self, pid: Pid, interrupt: Interrupt) {
         let now = Instant::now();
         if now >= self.next_sample {
             self.next_sample = now + SAMPLE_EVERY;
@@ -227,12 +212,12 @@ impl Watch {
                 (false, false) => None,
             };
             if self.stopped.is_some() {
-                kill_group(pid, libc::SIGTERM);
+                kill_group(pid, Signal::TERM);
                 self.kill_at = Some(now + self.grace);
             }
         }
         if self.kill_at.is_some_and(|at| now >= at) {
-            kill_group(pid, libc::SIGKILL);
+            kill_group(pid, Signal::KILL);
             self.kill_at = None;
         }
     }
@@ -248,58 +233,43 @@ impl Watch {
     }
 }
 
-/// What a wait found.
-struct Ready {
-    exited: bool,
-}
-
-/// Waits for output, the end of the child, an interrupt, or the time; takes the output there is.
-fn poll(streams: &mut [Stream; 2], others: [RawFd; 2], timeout: Duration) -> Ready {
-    let fd = |stream: &Stream| stream.pipe.as_ref().map_or(-1, |pipe| pipe.as_raw_fd());
-    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let [exited, interrupt] = others;
-    let mut entries =
-        [entry(fd(&streams[0])), entry(fd(&streams[1])), entry(exited), entry(interrupt)];
-    // SAFETY: the array is initialised and outlives the call, its length is given, and negative
-    // descriptors are ignored by the system.
-    let count = unsafe {
-        libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, poll_timeout_ms(timeout))
-    };
-    if count <= 0 {
-        return Ready { exited: false };
+/// Waits for output, the end of the child, an interrupt, or the time, and takes the output there is.
+/// Returns whether the child has ended.
+fn poll(
+    streams: &mut [Stream; 2],
+    exited: Option<BorrowedFd<'_>>,
+    interrupt: Option<BorrowedFd<'_>>,
+    timeout: Duration,
+) -> bool {
+    let pipes = streams.each_ref().map(|stream| stream.pipe.as_ref().map(|pipe| pipe.as_fd()));
+    let [out, err] = pipes;
+    let watched = [out, err, exited, interrupt];
+    let mut entries: Vec<PollFd<'_>> =
+        watched.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    if !poll_for(&mut entries, timeout) {
+        return false;
     }
-    for (stream, entry) in streams.iter_mut().zip(&entries) {
-        if entry.revents != 0 {
+    let mut entries = entries.iter();
+    let ready = watched
+        .map(|fd| fd.is_some() && entries.next().is_some_and(|entry| !entry.revents().is_empty()));
+    for (stream, is_ready) in streams.iter_mut().zip(ready) {
+        if is_ready {
             stream.read();
         }
     }
-    Ready { exited: entries[2].revents != 0 }
+    ready[2]
 }
 
 /// A descriptor that becomes readable when the process has ended. The process is not reaped.
-fn watch_exit(pid: libc::pid_t) -> anyhow::Result<std::io::PipeReader> {
+fn watch_exit(pid: Pid) -> anyhow::Result<std::io::PipeReader> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     std::thread::Builder::new()
         .name("wait".to_owned())
         .spawn(move || {
-            // SAFETY: all zero is a valid value of this plain C structure.
-            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-            loop {
-                // SAFETY: `info` is writable and outlives the call.
-                let result = unsafe {
-                    libc::waitid(
-                        libc::P_PID,
-                        pid as libc::id_t,
-                        &raw mut info,
-                        libc::WEXITED | libc::WNOWAIT,
-                    )
-                };
-                let interrupted = result != 0
-                    && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
-                if !interrupted {
-                    break;
-                }
-            }
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            // Whatever else it fails with, `reap` fails with as well, and says so.
+            let _ =
+                rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options));
             // Closing its last writer makes the pipe readable.
             drop(writer);
         })
@@ -308,10 +278,10 @@ fn watch_exit(pid: libc::pid_t) -> anyhow::Result<std::io::PipeReader> {
 }
 
 /// Sends a signal to every process of the group; none being left is no error.
-fn kill_group(pid: libc::pid_t, signal: libc::c_int) {
-    // SAFETY: a plain system call; the group's leader is not reaped while this is called, so the
-    // number is still its own.
-    unsafe { libc::killpg(pid, signal) };
+///
+/// The group's leader is not reaped while this is called, so the number is still its own.
+fn kill_group(pid: Pid, signal: Signal) {
+    let _ = rustix::process::kill_process_group(pid, signal);
 }
 
 /// What the process used.
@@ -321,14 +291,15 @@ struct Usage {
 }
 
 /// Takes the status of a process that has ended.
-fn reap(pid: libc::pid_t) -> anyhow::Result<(ExitKind, Usage)> {
+fn reap(pid: Pid) -> anyhow::Result<(ExitKind, Usage)> {
+    let raw = pid.as_raw_nonzero().get();
     let mut status = 0;
     // SAFETY: all zero is a valid value of this plain C structure.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
         // SAFETY: both pointers are valid for writing and outlive the call.
-        let result = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
-        if result == pid {
+        let result = unsafe { libc::wait4(raw, &raw mut status, 0, &raw mut usage) };
+        if result == raw {
             break;
         }
         let error = std::io::Error::last_os_error();

@@ -52,7 +52,7 @@ pub(crate) fn read_guard_of_model(
     lengths: &[u64],
     command: &str,
 ) -> anyhow::Result<Guard> {
-    let guard = read_guard(root, asked, read_host_facts().device_memory_bytes())?;
+    let guard = read_guard(root, asked, read_host_facts()?.device_memory_bytes())?;
     let cells: Vec<Cell<'_>> =
         lengths.iter().map(|&len| Cell { model, len, variant: None }).collect();
     let guard = guard.with_fakes(read_fake_ooms(&cells)?);

@@ -2,8 +2,8 @@
 
 use anyhow::{anyhow, bail};
 
-use crate::base::definition::nearest;
 use crate::base::diagnostic::HintExt as _;
+use crate::base::nearest::nearest;
 use crate::cell::runner::CellVars;
 
 /// What a template may speak of; see [`CellVars`] for the values.

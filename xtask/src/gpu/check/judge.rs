@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::plan::{Leg, Setting};
 use super::seen::{LegEnd, LegNumbers};
-use super::{CheckResult, Verdict};
+use super::{CheckResult, CheckVerdict};
 
 pub(crate) use memory::{judge_cap, judge_memory, judge_oom_rescue};
 pub(crate) use sanitizer::{SANITIZER_ERRORS, judge_sanitizer};
@@ -31,22 +31,22 @@ const DRIVER: &str = "cuda";
 
 /// A verdict with what was seen.
 pub(super) struct Judged {
-    verdict: Verdict,
+    verdict: CheckVerdict,
     seen: String,
     figures: Value,
 }
 
 impl Judged {
     pub(super) fn pass(seen: String, figures: Value) -> Judged {
-        Judged { verdict: Verdict::Pass, seen, figures }
+        Judged { verdict: CheckVerdict::Pass, seen, figures }
     }
 
     pub(super) fn fail(seen: impl Into<String>) -> Judged {
-        Judged { verdict: Verdict::Fail, seen: seen.into(), figures: Value::Null }
+        Judged { verdict: CheckVerdict::Fail, seen: seen.into(), figures: Value::Null }
     }
 
     pub(super) fn not_possible(seen: impl Into<String>) -> Judged {
-        Judged { verdict: Verdict::NotPossible, seen: seen.into(), figures: Value::Null }
+        Judged { verdict: CheckVerdict::NotPossible, seen: seen.into(), figures: Value::Null }
     }
 
     pub(super) fn with(self, figures: Value) -> Judged {
@@ -69,18 +69,18 @@ pub(crate) fn judge_start(name: &str, runs: &[Run]) -> CheckResult {
     with_runs(name, runs, |measured| {
         let (_, numbers) = measured[0];
         let device = &numbers.report.device;
-        let backend = device.backend.as_deref().unwrap_or("nothing that it names");
+        let backend = device.backend.as_deref().unwrap_or("a backend without a name");
         if backend != "cuda" {
             return Judged::fail(format!("it ran on {backend}, not on a CUDA device"));
         }
-        let memory = device.total_memory_bytes.map_or("of unknown memory".to_owned(), |bytes| {
+        let memory = device.total_memory_bytes.map_or("unknown memory".to_owned(), |bytes| {
             format!("{:.0} GiB", bytes as f64 / f64::from(1_u32 << 30))
         });
         let (state, driver) = numbers.allocator();
         Judged::pass(
             format!(
                 "{}, {memory}; allocator `{state}` over `{driver}`; loaded in {:.1} s",
-                numbers.card().unwrap_or("a card without a name"),
+                numbers.card().unwrap_or("an unnamed card"),
                 numbers.report.timing.load_ms.unwrap_or_default() / 1e3
             ),
             json!({ "device": device, "wall_s": numbers.wall_s }),
@@ -100,7 +100,7 @@ pub(crate) fn judge_decode(name: &str, runs: &[Run]) -> CheckResult {
             (Ok(Some(on)), Ok(Some(killed))) => (on, killed),
             (Err(why), _) => return Judged::fail(format!("on: {why}")),
             (_, Err(why)) => return Judged::fail(format!("killed: {why}")),
-            _ => return Judged::not_possible("there was no time for both, on and killed"),
+            _ => return Judged::not_possible("there was no time for both `on` and `killed`"),
         };
         let figures = json!({
             "on": on.figures(),
@@ -116,7 +116,7 @@ pub(crate) fn judge_decode(name: &str, runs: &[Run]) -> CheckResult {
         let change = on.change_pct(&killed).map_or(String::new(), |pct| format!(" ({pct:+.1} %)"));
         Judged::pass(
             format!(
-                "a step: on {}, killed {}; tok/s {} on, {} killed{change}; same tokens in {} runs",
+                "per step: on {}, killed {}; tok/s: on {}, killed {}{change}; same tokens in {} runs",
                 on.describe(),
                 killed.describe(),
                 describe_number(on.tok_s),
@@ -147,7 +147,7 @@ impl Side {
             .iter()
             .map(|run| run.per_step())
             .collect::<Option<Vec<_>>>()
-            .ok_or("the report counts no driver calls of decode steps")?;
+            .ok_or("the report counts no driver calls for decode steps")?;
         let middle = |values: Vec<f64>| median(&values).unwrap_or_default();
         let host: Option<Vec<f64>> = steps.iter().map(|step| step.host_ms).collect();
         let tok_s: Option<Vec<f64>> = runs.iter().map(|run| run.tok_s()).collect();
@@ -183,7 +183,7 @@ impl Side {
     fn problem_against(&self, killed: &Side) -> Option<String> {
         if killed.allocs < FEW_CALLS {
             return Some(format!(
-                "killed shows {:.1} driver allocations a step: the hook is not in candle's way",
+                "killed makes {:.1} driver allocations a step, so the hook does not see candle's",
                 killed.allocs
             ));
         }
@@ -191,7 +191,7 @@ impl Side {
             [("allocations", self.allocs, killed.allocs), ("frees", self.frees, killed.frees)];
         calls.into_iter().find_map(|(what, on, killed)| {
             (on >= FEW_CALLS && on > killed * MOST_CALLS_SHARE).then(|| {
-                format!("on makes {on:.1} driver {what} a step, killed {killed:.1}: too few saved")
+                format!("on makes {on:.1} driver {what} a step, killed {killed:.1}: the cache saves too few")
             })
         })
     }
@@ -235,7 +235,7 @@ pub(super) fn with_runs(
     }
     let mut judged = judge(&measured);
     if let Some(skipped) = skipped {
-        judged.seen.push_str(&format!("; left out {skipped}"));
+        judged.seen.push_str(&format!("; skipped {skipped}"));
     }
     judged.result(name, legs)
 }
@@ -250,19 +250,19 @@ fn find_wrong_setting(leg: &Leg, numbers: &LegNumbers) -> Option<String> {
     let settings = numbers.report.settings.allocator.as_ref();
     if driver.contains("pool") {
         let reason =
-            settings.and_then(|settings| settings.reason.as_deref()).unwrap_or("no reason");
-        return Some(format!("the fallback `{driver}` is in force, not the cache: {reason}"));
+            settings.and_then(|settings| settings.reason.as_deref()).unwrap_or("no reason given");
+        return Some(format!("the fallback `{driver}` is in force instead of the cache: {reason}"));
     }
     if driver != DRIVER {
         return Some(format!("the driver is `{driver}`, not `{DRIVER}`"));
     }
     let wanted = if leg.setting == Setting::Killed { "killed" } else { "policy" };
     if state != wanted {
-        return Some(format!("the allocator is `{state}`, where `{wanted}` was asked for"));
+        return Some(format!("the allocator is `{state}`, but `{wanted}` was requested"));
     }
     let cap = settings.and_then(|settings| settings.cap_bytes);
     cap.filter(|_| leg.setting == Setting::Unbounded)
-        .map(|cap| format!("a cap of {cap} bytes is in force, where none was asked for"))
+        .map(|cap| format!("a cap of {cap} bytes is in force, but none was requested"))
 }
 
 fn find_wrong_count(numbers: &LegNumbers) -> Option<String> {
@@ -273,17 +273,17 @@ fn find_wrong_count(numbers: &LegNumbers) -> Option<String> {
     let sum = totals.hits + totals.misses + totals.bypasses.values().sum::<u64>();
     if sum != totals.requests {
         return Some(format!(
-            "{} requests, but hits, misses and bypasses are {sum}",
+            "{} requests, but hits, misses and bypasses add up to {sum}",
             totals.requests
         ));
     }
     let zeros = &totals.must_be_zero;
     if let Some((name, count)) = zeros.iter().find(|(_, count)| **count > 0) {
-        return Some(format!("`{name}` must be 0 and is {count}"));
+        return Some(format!("`{name}` must be 0 but is {count}"));
     }
     let missing =
         formats::cell_report::MUST_BE_ZERO.iter().find(|name| !zeros.contains_key(**name));
-    missing.map(|name| format!("`{name}` must be 0 and is not reported"))
+    missing.map(|name| format!("`{name}` must be 0 but is not reported"))
 }
 
 /// Checks that all runs yield what the first one yields: as many tokens, where as many were asked for,
@@ -304,7 +304,7 @@ pub(super) fn check_same_tokens(runs: &[(&Leg, &LegNumbers)]) -> Result<(), Stri
         }
         if let Some(at) = expected.iter().zip(found).position(|(a, b)| a != b) {
             return Err(format!(
-                "{} and {} part at token {at}: {} and {}",
+                "{} and {} differ at token {at}: {} and {}",
                 first_leg.name, leg.name, expected[at], found[at]
             ));
         }
@@ -312,7 +312,7 @@ pub(super) fn check_same_tokens(runs: &[(&Leg, &LegNumbers)]) -> Result<(), Stri
             let mut ends = [(expected.len(), &first_leg.name), (found.len(), &leg.name)];
             ends.sort_unstable();
             let [(fewer, short), (more, long)] = ends;
-            return Err(format!("{long} yields {more} tokens, {short} only {fewer}"));
+            return Err(format!("{long} generated {more} tokens, {short} only {fewer}"));
         }
     }
     Ok(())

@@ -1,6 +1,9 @@
 //! How the result reads: a table for a terminal, a page for the tree.
 
-use super::{CheckResult, GpuResult, Verdict};
+use minijinja::context;
+
+use super::{CheckResult, CheckVerdict, GpuResult};
+use crate::base::page;
 
 /// Width of what was seen in the table; the page has all of it.
 const SEEN_WIDTH: usize = 100;
@@ -26,15 +29,15 @@ pub(crate) fn render_summary(result: &GpuResult) -> String {
     let count = |verdict| result.checks.iter().filter(|check| check.verdict == verdict).count();
     let mut text = format!(
         "{} passed, {} failed, {} not possible, in {:.0} of {:.0} s on {}",
-        count(Verdict::Pass),
-        count(Verdict::Fail),
-        count(Verdict::NotPossible),
+        count(CheckVerdict::Pass),
+        count(CheckVerdict::Fail),
+        count(CheckVerdict::NotPossible),
         result.wall_s,
         result.budget_s,
         result.card
     );
     if result.is_standin {
-        text.push_str("; over the stand-in driver, so nothing of it is about hardware");
+        text.push_str("; over the stand-in driver, so it says nothing about hardware");
     }
     if result.interrupted {
         text.push_str("; interrupted");
@@ -44,32 +47,15 @@ pub(crate) fn render_summary(result: &GpuResult) -> String {
 
 /// `report.md`.
 pub(crate) fn render_page(result: &GpuResult, command: &str) -> String {
-    let dirty = match result.dirty {
-        Some(true) => ", with changes",
-        Some(false) => "",
-        None => ", changes unknown",
-    };
-    let origin = if result.is_standin { "stand-in driver" } else { "measured on" };
-    let mut text = format!(
-        "# GPU check: {}\n\n{origin}: {} · {} · commit {}{dirty}\n\n```console\n$ {command}\n```\n\n{}.\n\n\
-         | check | verdict | seen |\n| --- | --- | --- |\n",
-        result.card,
-        result.card,
-        result.date,
-        result.commit,
-        render_summary(result)
-    );
-    for check in &result.checks {
-        let seen = check.seen.trim().replace('|', "\\|").replace('\n', " ");
-        text.push_str(&format!("| {} | {} | {seen} |\n", check.name, check.verdict.word()));
-    }
-    text.push_str(
-        "\nEvery run's cell report is in `reports/`, what was launched and how it ended in \
-         `samples.jsonl`, the figures in `result.json`. Times are reported and decide nothing: \
-         driver calls, bytes and tokens do. One run of each kind is no comparison; `cargo xtask ab` \
-         makes one.\n",
-    );
-    text
+    let rows: Vec<_> = result
+        .checks
+        .iter()
+        .map(|check| {
+            context! { name => check.name, verdict => check.verdict.word(), seen => check.seen }
+        })
+        .collect();
+    let values = context! { result, command, summary => render_summary(result), rows };
+    page::render_page(include_str!("report.md.j2"), values).expect("a test renders every branch")
 }
 
 /// Lines of at most `width` characters, broken at spaces.
@@ -113,9 +99,13 @@ mod tests {
             budget_s: 280.0,
             interrupted: false,
             checks: vec![
-                check("start/m", Verdict::Pass, "a card"),
-                check("decode/m", Verdict::Fail, &"on and killed part at token 3 ".repeat(6)),
-                check("graph-capture", Verdict::NotPossible, "not offered | yet"),
+                check("start/m", CheckVerdict::Pass, "a card"),
+                check(
+                    "decode/m",
+                    CheckVerdict::Fail,
+                    &"on and killed differ at token 3 ".repeat(6),
+                ),
+                check("graph-capture", CheckVerdict::NotPossible, "not offered | yet"),
             ],
         }
     }
@@ -125,8 +115,8 @@ mod tests {
         insta::assert_snapshot!(render_table(&result().checks), @r"
         CHECK          VERDICT       SEEN
         start/m        pass          a card
-        decode/m       FAIL          on and killed part at token 3 on and killed part at token 3 on and killed part at token 3 on and
-                                     killed part at token 3 on and killed part at token 3 on and killed part at token 3
+        decode/m       FAIL          on and killed differ at token 3 on and killed differ at token 3 on and killed differ at token 3 on
+                                     and killed differ at token 3 on and killed differ at token 3 on and killed differ at token 3
         graph-capture  not possible  not offered | yet
         ");
     }
@@ -134,7 +124,7 @@ mod tests {
     #[test]
     fn the_page_says_where_it_was_measured() {
         let page = render_page(&result(), "cargo xtask gpu-check");
-        let start = "# GPU check: NVIDIA H200\n\nmeasured on: NVIDIA H200 · 2026-01-31 · commit \
+        let start = "# GPU check: NVIDIA H200\n\nMeasured on NVIDIA H200 · 2026-01-31 · commit \
                      abc1234\n\n```console\n$ cargo xtask gpu-check\n```\n\n1 passed, 1 failed, 1 not \
                      possible, in 201 of 280 s on NVIDIA H200.\n";
         assert!(page.starts_with(start), "{page}");
@@ -142,9 +132,14 @@ mod tests {
             page.contains("| graph-capture | not possible | not offered \\| yet |\n"),
             "{page}"
         );
-        let standin = GpuResult { is_standin: true, interrupted: true, ..result() };
+        let standin =
+            GpuResult { is_standin: true, interrupted: true, dirty: Some(true), ..result() };
         let page = render_page(&standin, "x");
-        assert!(page.contains("\nstand-in driver: NVIDIA H200"), "{page}");
-        assert!(page.contains("nothing of it is about hardware; interrupted"), "{page}");
+        let start = "\nRun over the stand-in driver: NVIDIA H200 · 2026-01-31 · commit abc1234, with \
+                     uncommitted changes\n";
+        assert!(page.contains(start), "{page}");
+        assert!(page.contains("it says nothing about hardware; interrupted"), "{page}");
+        let unknown = render_page(&GpuResult { dirty: None, ..result() }, "x");
+        assert!(unknown.contains("abc1234, changes unknown\n"), "{unknown}");
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask gpu-check`: a built program on a GPU, within a budget of time.
 //!
 //! Plan the checks, make each one's runs as far as the time goes, judge it, and keep everything as it
-//! comes. What a check must show is in `gpu_check`.
+//! comes.
 
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,8 @@ use crate::gpu::check::judge::{
 };
 use crate::gpu::check::plan::Check;
 use crate::gpu::check::{
-    CheckKind, CheckResult, GpuResult, Leg, LegNumbers, Plan, SCHEMA, Setting, Verdict, is_standin,
-    plan_checks, render,
+    CheckKind, CheckResult, CheckVerdict, GpuResult, Leg, LegNumbers, Plan, SCHEMA, Setting,
+    is_standin, plan_checks, render,
 };
 use crate::model::reference::ResolvedModel;
 use crate::model::store::file as model_store;
@@ -36,8 +36,7 @@ mod ending;
 mod launch;
 mod output;
 
-const NO_GRAPHS: &str =
-    "decode-bench does not offer graph capture; docs/CUDA.md says what stops it";
+const NO_GRAPHS: &str = "decode-bench does not offer graph capture; docs/CUDA.md says why";
 /// NVIDIA's checker of device memory.
 const SANITIZER: &str = "compute-sanitizer";
 
@@ -90,7 +89,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     // Where nothing was checked, nothing is sound.
     if let Some(why) = result.find_nothing_checked() {
         return Err(anyhow!(why))
-            .hint("allow more time with --budget-s, and mend what the table names");
+            .hint("allow more time with --budget-s, or fix what the table names");
     }
     Ok(if result.has_failed() { Outcome::Violation } else { Outcome::Done })
 }
@@ -104,7 +103,7 @@ fn open_session(
     interrupt: Interrupt,
 ) -> anyhow::Result<Session<RealExecutor>> {
     let asked = RecordRule::from_flag(args.ignore_oom_record);
-    let mut guard = read_guard(root, asked, host::read_host_facts().device_memory_bytes())?;
+    let mut guard = read_guard(root, asked, host::read_host_facts()?.device_memory_bytes())?;
     let cells: Vec<Cell<'_>> = planned
         .iter()
         .flat_map(|check| &check.legs)
@@ -125,7 +124,7 @@ fn open_session(
 fn find_binary(path: &Path) -> anyhow::Result<PathBuf> {
     let path = files::absolute(path)?;
     host::which(&path.to_string_lossy())
-        .ok_or_else(|| anyhow!("no program `{}`", path.display()))
+        .ok_or_else(|| anyhow!("there is no program `{}`", path.display()))
         .hint("build it: cargo xtask cuda-setup")
 }
 
@@ -158,7 +157,7 @@ impl<E: Executor> Checks<'_, '_, E> {
                 None => self.make(&check)?,
             };
             // A check that a signal cut off has no verdict.
-            if self.launcher.is_interrupted() && result.verdict != Verdict::Pass {
+            if self.launcher.is_interrupted() && result.verdict != CheckVerdict::Pass {
                 return Ok(());
             }
             self.launcher.keep_check(&result)?;
@@ -172,7 +171,7 @@ impl<E: Executor> Checks<'_, '_, E> {
         let model = check.name.split_once('/')?.1;
         let start = format!("start/{model}");
         let failed =
-            |result: &&CheckResult| result.name == start && result.verdict != Verdict::Pass;
+            |result: &&CheckResult| result.name == start && result.verdict != CheckVerdict::Pass;
         (check.kind != CheckKind::Start)
             .then(|| self.results.iter().find(failed))?
             .map(|_| format!("`{start}` did not pass"))

@@ -81,8 +81,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
 fn prepare(root: &Path, target: &Path) -> anyhow::Result<Changes> {
     let library = target.join("debug/libcuda_standin.so");
     if !files::exists(&library) {
-        return Err(anyhow::anyhow!("no `{}`", library.display()))
-            .hint("the stand-in driver is for Linux");
+        return Err(anyhow::anyhow!("there is no `{}`", library.display()))
+            .hint("the stand-in driver builds on Linux only");
     }
     let home = target.join(FOLDER);
     let names = home.join("lib64");
@@ -122,7 +122,9 @@ fn forget_other_kernels(
     let sources: Vec<PathBuf> = files::list_files(&toolkit);
     let identity = cuda_files::read_compiler_identity("stand-in", &sources)?;
     if cuda_files::has_other_kernels(profile, &identity)? {
-        terminal::log("cuda-check: the stand-in for the compiler changed; its output is made anew");
+        terminal::log(
+            "cuda-check: the stand-in for the compiler changed; building the kernels again",
+        );
         cargo(root, "clean --quiet --locked --package candle-kernels")
             .args(profile.ends_with("release").then_some("--release"))
             .env(changes)

@@ -4,16 +4,16 @@ use std::num::NonZeroUsize;
 
 use crate::gpu::toolkit::{RELEASES, check_compute_cap};
 
-/// Make a CUDA toolchain, from Python wheels where none is installed, and build `decode-bench`.
+/// Set up a CUDA toolchain, from Python wheels if none is installed, and build `decode-bench`.
 ///
-/// Where a toolkit is installed (CUDA_HOME, or nvcc in PATH), that one is used. Otherwise the compiler
-/// and the libraries are installed with pip, pinned by version and hash
-/// (xtask/cuda/requirements-VERSION.txt), into a Python environment under the target folder: 0.7 GB
-/// to download, 1.2 GiB on disk. No GPU and no driver is needed.
+/// An installed toolkit (CUDA_HOME, or nvcc in PATH) is used. Otherwise pip installs the compiler and
+/// the libraries, pinned by version and hash (xtask/cuda/requirements-VERSION.txt), into a Python
+/// environment under the target folder: 0.7 GB to download, 1.2 GiB on disk. It needs no GPU and no
+/// driver.
 ///
-/// The binary appears in the target folder under cuda/sm_CAP/, with a folder `lib` of the libraries
-/// that it loads: that one folder is what a GPU machine needs. Run it again after an interruption:
-/// what is done is not done twice.
+/// The binary ends up in the target folder under cuda/sm_CAP/, with a folder `lib` of the libraries
+/// that it loads: that one folder is what a GPU machine needs. After an interruption run it again;
+/// finished steps are not repeated.
 ///
 /// Exit codes: 0 built; 1 built, but the binary would not start on a machine without CUDA; 2 it could
 /// not be built.
@@ -25,10 +25,10 @@ Examples:
   cargo xtask cuda-setup --compute-cap 121 --jobs 2
       For GB10, with two compilers at a time.
   cargo xtask cuda-setup --no-build
-      The toolchain alone.
+      The toolchain only.
 
 The compute capability is a chip's number without the point: 80 A100, 86 and 89 RTX 30 and 40, 90 H100
-and H200, 100 B200, 120 RTX 50, 121 GB10. Kernels run on that chip alone.")]
+and H200, 100 B200, 120 RTX 50, 121 GB10. Kernels run on that chip only.")]
 pub(crate) struct Args {
     /// The chip to compile kernels for.
     #[arg(long, value_name = "CAP", default_value = "90", value_parser = check_compute_cap)]
@@ -37,14 +37,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VERSION", default_value = RELEASES[0].name,
         value_parser = RELEASES.iter().map(|release| release.name).collect::<Vec<_>>())]
     pub(crate) cuda_version: String,
-    /// Use the wheels even where a toolkit is installed.
+    /// Use the wheels even if a toolkit is installed.
     #[arg(long)]
     pub(crate) wheels: bool,
-    /// Make the toolchain and build nothing.
+    /// Set up the toolchain and build nothing.
     #[arg(long)]
     pub(crate) no_build: bool,
-    /// How much is compiled at a time, by cargo and by the kernels' build; by default as many as
-    /// there are processors, and half as many kernels.
+    /// How many jobs compile at a time, in cargo and in the kernels' build [default: all processors,
+    /// half of them for the kernels].
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
 }

@@ -31,7 +31,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let toolkit = toolkit::find_or_install(&folder, args)?;
     let home = toolkit::link_libraries(&folder, &toolkit)?;
     if args.no_build {
-        terminal::log("cuda-setup: the toolchain is complete; nothing was built");
+        terminal::log("cuda-setup: the toolchain is ready; nothing was built");
         terminal::data(&toolkit.nvcc.display().to_string());
         return Ok(Outcome::Done);
     }
@@ -49,7 +49,7 @@ fn build(
     args: &Args,
 ) -> anyhow::Result<PathBuf> {
     if host::which("g++").is_none() && env::read_var("NVCC_CCBIN").is_none() {
-        return Err(anyhow::anyhow!("no `g++`, which nvcc compiles the host's part with")).hint(
+        return Err(anyhow::anyhow!("there is no `g++`, which nvcc needs for the host code")).hint(
             "install it (on Debian and Ubuntu: apt install g++), or name another with NVCC_CCBIN",
         );
     }
@@ -67,7 +67,7 @@ fn build(
     let profile = target.join("release");
     if cuda_files::has_other_kernels(&profile, &identity)? {
         terminal::log(
-            "cuda-setup: the kernels there may be of another compiler; they are made anew",
+            "cuda-setup: another compiler may have built the kernels there; building them again",
         );
         cargo(root, "clean --quiet --locked --release --package candle-kernels")
             .env(&changes)
@@ -76,8 +76,8 @@ fn build(
     }
     cuda_files::write_compiler_identity(&profile, &identity)?;
     terminal::log(&format!(
-        "cuda-setup: building `{BINARY}` for compute capability {}; the kernels take about ten \
-         minutes on two processors the first time …",
+        "cuda-setup: building `{BINARY}` for compute capability {}; the first time the kernels \
+         take about ten minutes on two processors …",
         args.compute_cap
     ));
     let jobs = args.jobs.map(|jobs| format!("--jobs={jobs}"));
@@ -101,7 +101,7 @@ fn lay_out(carried: &Path, built: &Path, toolkit: &Toolkit) -> anyhow::Result<()
         match cuda_files::find_in(&toolkit.library_folders, &name) {
             Some(source) => cuda_files::place_file(&libraries, &name, &source)?,
             None => terminal::log(&format!(
-                "warning: the toolkit has no `{name}`; the GPU machine must have it"
+                "warning: the toolkit has no `{name}`; the GPU machine has to have it"
             )),
         }
     }
@@ -113,23 +113,24 @@ fn report(carried: &Path, toolkit: &Toolkit) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Done;
     match cuda_files::read_needed(&binary) {
         Some(needed) => {
-            let of_cuda: Vec<&String> =
-                needed.iter().filter(|name| is_cuda_library(name)).collect();
+            let of_cuda: Vec<&str> =
+                needed.iter().map(String::as_str).filter(|name| is_cuda_library(name)).collect();
             if !of_cuda.is_empty() {
                 terminal::log(&format!(
-                    "cuda-setup: failed: the binary asks for {of_cuda:?} at its start, so that it \
-                     does not start on a machine without them"
+                    "cuda-setup: failed: the binary needs {} to start, so it does not start on a \
+                     machine without CUDA",
+                    of_cuda.join(", ")
                 ));
                 outcome = Outcome::Violation;
             }
-            terminal::log(&format!("cuda-setup: at its start it needs {}", needed.join(", ")));
+            terminal::log(&format!("cuda-setup: to start, it needs {}", needed.join(", ")));
         }
-        None => {
-            terminal::log("cuda-setup: what it needs at its start was not looked at: no `readelf`")
-        }
+        None => terminal::log(
+            "cuda-setup: what it needs to start was not checked: there is no `readelf`",
+        ),
     }
     match cuda_files::check_starts(&binary) {
-        Ok(()) => terminal::log("cuda-setup: it starts without a library of CUDA in sight"),
+        Ok(()) => terminal::log("cuda-setup: it starts where there is no CUDA library"),
         Err(error) => {
             let error = error.context("the binary does not start without CUDA");
             terminal::log(&format!("cuda-setup: failed: {error:#}"));
@@ -137,12 +138,12 @@ fn report(carried: &Path, toolkit: &Toolkit) -> anyhow::Result<Outcome> {
         }
     }
     terminal::log(&format!(
-        "cuda-setup: on a device it loads libcuda.so.1 of the machine's driver, and {}",
+        "cuda-setup: on a GPU it loads libcuda.so.1 of the machine's driver, and {}",
         plan_carried(toolkit.version).join(", ")
     ));
     terminal::log(&format!(
-        "cuda-setup: carry `{}` to the GPU machine; there, in a checkout:\n  cargo xtask gpu-check \
-         --binary {}/{BINARY}\nor, by hand, with LD_LIBRARY_PATH={} before the program",
+        "cuda-setup: copy `{}` to the GPU machine; there, in a checkout, run:\n  cargo xtask gpu-check \
+         --binary {}/{BINARY}\nor start the program by hand with LD_LIBRARY_PATH={}",
         carried.display(),
         carried.file_name().unwrap_or_default().to_string_lossy(),
         carried.join("lib").display()

@@ -93,7 +93,7 @@ pub(crate) fn find_installed_nvcc() -> Option<PathBuf> {
 pub(crate) fn read_nvcc_version(nvcc: &Path) -> anyhow::Result<ToolkitVersion> {
     let text = Tool::new(nvcc).arg("--version").read()?;
     parse_nvcc_version(&text)
-        .with_context(|| format!("`{} --version` names no release", nvcc.display()))
+        .with_context(|| format!("`{} --version` does not say which release it is", nvcc.display()))
 }
 
 /// The first of these folders that has a file of that name.

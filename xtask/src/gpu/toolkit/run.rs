@@ -10,6 +10,7 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::gpu::toolkit::{Release, parse_pins, render_install_hint};
 use crate::sys::command::{Tool, render_last};
+use crate::sys::glob::find_matches;
 use crate::sys::{files, terminal};
 
 const PYTHONS: &[&str] = &["python3", "python"];
@@ -71,13 +72,13 @@ fn check_room(folder: &Path, release: Release) -> anyhow::Result<()> {
         Some(free) if free < release.disk_bytes => {
             let gib = |bytes: u64| bytes as f64 / f64::from(1_u32 << 30);
             Err(anyhow!(
-                "`{}` has {:.1} GiB free, and the wheels of CUDA {} take {:.1} GiB",
+                "`{}` has {:.1} GiB free, but the wheels of CUDA {} need {:.1} GiB",
                 parent.display(),
                 gib(free),
                 release.name,
                 gib(release.disk_bytes)
             ))
-            .hint("free some space, or give CARGO_TARGET_DIR on another disk")
+            .hint("free some space, or set CARGO_TARGET_DIR to another disk")
         }
         _ => Ok(()),
     }
@@ -92,7 +93,7 @@ fn create_environment(folder: &Path) -> anyhow::Result<()> {
     let python = PYTHONS
         .iter()
         .find(is_python)
-        .with_context(|| format!("no Python from 3.8 on: tried {}", PYTHONS.join(", ")))
+        .with_context(|| format!("there is no Python 3.8 or newer (tried {})", PYTHONS.join(", ")))
         .hint("install Python (on Debian and Ubuntu: apt install python3 python3-venv), or a CUDA toolkit")?;
     let made =
         Tool::new(*python).args(["-m", "venv"]).arg(folder).deadline(VENV_DEADLINE).output()?;
@@ -107,16 +108,15 @@ fn create_environment(folder: &Path) -> anyhow::Result<()> {
 
 /// The root of the toolkit that the wheels make up: the folder with `bin/nvcc`.
 fn find_home(folder: &Path) -> anyhow::Result<PathBuf> {
-    let root = glob::Pattern::escape(&folder.to_string_lossy());
-    let pattern = format!("{root}/lib/python*/site-packages/nvidia/cu*/bin/nvcc");
-    let found: Vec<PathBuf> = glob::glob(&pattern)
-        .context("cannot look for nvcc")?
-        .filter_map(Result::ok)
+    let pattern = "lib/python*/site-packages/nvidia/cu*/bin/nvcc";
+    let found: Vec<PathBuf> = find_matches(folder, pattern)?
+        .paths
+        .iter()
         .filter_map(|nvcc| Some(nvcc.parent()?.parent()?.to_owned()))
         .collect();
     match found.as_slice() {
         [home] => Ok(home.clone()),
-        [] => bail!("the wheels hold no `nvcc` where it was expected: `{pattern}`"),
+        [] => bail!("the wheels have no `nvcc` at `{}/{pattern}`", folder.display()),
         _ => Err(anyhow!("`{}` holds several toolkits", folder.display()))
             .hint(format!("remove `{}` and run `cargo xtask cuda-setup` again", folder.display())),
     }

@@ -53,8 +53,8 @@ pub(crate) fn parse_pins(requirements: &str) -> Vec<Pin> {
 pub(crate) fn render_install_hint(messages: &str) -> String {
     const AGAIN: &str = "run `cargo xtask cuda-setup` again";
     if messages.to_lowercase().contains("do not match the hashes") {
-        return "the index that pip uses has another file under that name than the one that is \
-                pinned: choose another index (PIP_INDEX_URL)"
+        return "the index that pip uses has a different file under that name than the pinned one: \
+                choose another index (PIP_INDEX_URL)"
             .to_owned();
     }
     match classify_pip_failure(messages) {
@@ -63,10 +63,10 @@ pub(crate) fn render_install_hint(messages: &str) -> String {
         ),
         PipFailure::NotFound => "the index that pip uses has no such wheel for this machine: \
                                  choose another (PIP_INDEX_URL), or install a CUDA toolkit and \
-                                 give CUDA_HOME"
+                                 set CUDA_HOME"
             .to_owned(),
         PipFailure::DiskFull => format!("free some space, then {AGAIN}"),
-        PipFailure::Other => format!("pip's messages above say more; then {AGAIN}"),
+        PipFailure::Other => format!("see pip's messages above; then {AGAIN}"),
     }
 }
 
@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn each_failure_of_pip_has_its_way_out() {
         let hashes = "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.";
-        assert!(render_install_hint(hashes).contains("another file under that name"));
+        assert!(render_install_hint(hashes).contains("a different file under that name"));
         let full = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left \
                     on device";
         assert!(render_install_hint(full).starts_with("free some space"));
         assert!(render_install_hint("Connection refused").starts_with("check the network"));
         assert!(render_install_hint("No matching distribution").contains("CUDA_HOME"));
-        assert!(render_install_hint("?").starts_with("pip's messages"));
+        assert!(render_install_hint("?").starts_with("see pip's messages"));
     }
 }

@@ -194,8 +194,7 @@ fn hash(input: &mut dyn std::io::Read, mut copy: Option<&mut File>) -> std::io::
         }
         bytes += count as u64;
     }
-    let digest = hasher.finalize();
-    Ok(Contents { bytes, sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect() })
+    Ok(Contents { bytes, sha256: hex::encode(hasher.finalize()) })
 }
 
 fn remove_file(path: &Path) -> anyhow::Result<()> {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 
-use crate::base::definition::nearest;
 use crate::base::diagnostic::HintExt as _;
+use crate::base::nearest::nearest;
 use crate::model::reference::{MODELS_DIR, is_gguf_file, is_glob, is_plain_name, is_weight_file};
 use crate::model::source::{ModelSource, SOURCES_DIR, parse_source};
 
@@ -38,7 +38,7 @@ pub(crate) fn link(
         Some(name) => name.to_owned(),
         None => own.context("the path has no name").hint("give one with --name")?,
     };
-    // Words of `--models` are split at blanks.
+    // A name with a blank would need quotes within `--models` ever after.
     let has_blank = name.contains(char::is_whitespace);
     if !is_plain_name(&name) || is_glob(&name) || has_blank || name.starts_with(['.', '-']) {
         return Err(anyhow!("`{name}` cannot name a model")).hint(

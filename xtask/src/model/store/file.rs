@@ -7,17 +7,19 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use formats::geometry::Geometry;
 
-use crate::base::definition::nearest;
+use crate::base::nearest::nearest;
 use crate::model::reference::{
     GEOMETRIES_DIR, MODELS_DIR, ModelKind, ResolvedModel, choose_name, is_gguf_file, is_glob,
     is_plain_name, is_weight_file, render_tracked_path,
 };
+use crate::sys::glob::{Matches, find_matches};
+use crate::sys::terminal;
 
 /// Resolves each word, in order; a glob may stand for several models. A word that stands for nothing
 /// yields a missing model, whose note says why.
 ///
 /// # Errors
-/// A pattern that is none, or a folder that cannot be read.
+/// A word that is not a pattern though it looks like one, or a folder that cannot be read.
 pub(crate) fn resolve_models(root: &Path, words: &[String]) -> anyhow::Result<Vec<ResolvedModel>> {
     let store = Store { root, synthetic: read_synthetic_names(root)? };
     let mut models = Vec::new();
@@ -113,17 +115,13 @@ impl Store<'_> {
     }
 
     fn resolve_glob(&self, word: &str) -> anyhow::Result<Vec<ResolvedModel>> {
-        let root = glob::Pattern::escape(&self.root.to_string_lossy());
-        let pattern =
-            if Path::new(word).is_absolute() { word.to_owned() } else { format!("{root}/{word}") };
-        let options = glob::MatchOptions {
-            require_literal_leading_dot: true,
-            ..glob::MatchOptions::default()
-        };
-        let paths = glob::glob_with(&pattern, options)
-            .with_context(|| format!("`{word}` is no pattern"))?
-            .collect::<Result<Vec<PathBuf>, _>>()
-            .with_context(|| format!("cannot look for `{word}`"))?;
+        let Matches { paths, skipped } = find_matches(self.root, word)?;
+        for path in skipped {
+            terminal::log(&format!(
+                "warning: skipping `{}`, whose name is not UTF-8",
+                self.relative(&path).display()
+            ));
+        }
         let mut models = Vec::new();
         for path in paths {
             let model = self.resolve_path(&path.to_string_lossy())?;

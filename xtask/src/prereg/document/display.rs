@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Action, Bound, Confidence, Difference, Order, Statistic};
+use crate::prereg::numbers::number;
 
 impl fmt::Display for Confidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,18 +53,8 @@ impl fmt::Display for Action {
         match self {
             Action::LandAll => f.write_str("land every surviving item"),
             Action::Land(items) => write!(f, "land only {}", items.join(", ")),
-            Action::Park => f.write_str("park: land nothing"),
+            Action::Park => f.write_str("land nothing"),
             Action::Drop(item) => write!(f, "drop {item} and measure again"),
         }
-    }
-}
-
-/// A number as people write it: `1e-3` rather than `0.001`, and never `1e0`.
-pub(crate) fn number(value: f64) -> String {
-    let size = value.abs();
-    if size != 0.0 && !(1e-2..1e6).contains(&size) {
-        format!("{value:e}")
-    } else {
-        format!("{value}")
     }
 }

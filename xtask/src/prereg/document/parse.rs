@@ -1,14 +1,15 @@
 //! Text to a checked document. Every problem is found before any is reported.
 
 use super::raw::{
-    RawDocument, RawExpectation, RawGuard, RawItem, RawMetric, RawOracle, RawProtocol, RawRead,
-    RawRule, RawRung, RawTransfer, RawWaiver,
+    RawDocument, RawExpectation, RawGuard, RawMetric, RawOracle, RawProtocol, RawRead, RawRule,
+    RawTransfer,
 };
 use super::signature::check_known;
 use super::{
-    Action, Confidence, Document, Expectation, Guard, Item, Metric, NullRung, OnDrop, Oracle,
-    OracleCheck, Order, Protocol, Read, Role, Rule, Rung, Source, Statistic, Transfer, Waiver,
+    Action, Document, Expectation, Guard, Metric, NullRung, Oracle, OracleCheck, Protocol, Read,
+    Rule, Statistic, Transfer,
 };
+use crate::base::count::render_count;
 use crate::base::definition::parse_toml;
 use crate::base::diagnostic::HintExt as _;
 use crate::cell::quiet::QuietRule;
@@ -29,8 +30,8 @@ const DEFAULT_MAX_OTHER_LOAD: f64 = 0.10;
 ///
 /// # Errors
 ///
-/// Names the file and every problem in it: a key that is unknown, a value that does not parse, a
-/// name that nothing has.
+/// Names the file, and the line of a key or word that is unknown; else every problem at once: a value
+/// that does not parse, a name that nothing has.
 pub(crate) fn parse_document(display_path: &str, text: &str) -> anyhow::Result<Document> {
     let raw: RawDocument = parse_toml(display_path, text)?;
     let mut problems = Problems::default();
@@ -39,8 +40,9 @@ pub(crate) fn parse_document(display_path: &str, text: &str) -> anyhow::Result<D
         return Ok(document);
     }
     let list: Vec<String> = problems.found.iter().map(|problem| format!("\n  {problem}")).collect();
-    Err(anyhow::anyhow!("`{display_path}` has {} problem(s):{}", list.len(), list.concat()))
-        .hint("`cargo xtask prereg new NAME` writes a commented example of every part")
+    let count = render_count(list.len(), "problem");
+    Err(anyhow::anyhow!("`{display_path}` has {count}:{}", list.concat()))
+        .hint("`cargo xtask prereg new NAME` writes a document that explains every key")
 }
 
 /// Collects problems while reading goes on, with stand-ins for what could not be read.
@@ -66,20 +68,23 @@ impl Problems {
         let document = Document {
             question: raw.question,
             background: raw.background,
-            metrics: raw.metrics.into_iter().map(|raw| self.metric(raw, &protocol)).collect(),
+            metrics: raw.metrics.into_iter().map(|raw| metric(raw, &protocol)).collect(),
             protocol,
             oracles: raw.oracles.into_iter().map(|raw| self.oracle(raw)).collect(),
-            items: raw.items.into_iter().map(item).collect(),
-            rungs: raw.rungs.into_iter().map(|raw| self.rung(raw)).collect(),
+            items: raw.items,
+            rungs: raw.rungs,
             reads: raw.reads.into_iter().map(|raw| self.read(raw)).collect(),
             guards: raw.guards.into_iter().map(|raw| self.guard(raw)).collect(),
             rules: raw.rules.into_iter().map(|raw| self.rule(raw)).collect(),
             expectations: raw.expectations.into_iter().map(|raw| self.expectation(raw)).collect(),
             transfer: raw.transfer.map(|raw| self.transfer(raw)),
-            waivers: raw.waivers.into_iter().map(|raw| self.waiver(raw)).collect(),
+            waivers: raw.waivers,
         };
         if document.question.trim().is_empty() {
-            self.note("question", "it is empty");
+            self.note("question", "must not be empty");
+        }
+        for waiver in document.waivers.iter().filter(|waiver| waiver.why.trim().is_empty()) {
+            self.note(&format!("waiver `{}`", waiver.finding), "`why` must not be empty");
         }
         self.check_ids(&document);
         self.check_references(&document);
@@ -89,21 +94,6 @@ impl Problems {
 
     fn protocol(&mut self, raw: RawProtocol) -> Protocol {
         let place = "protocol";
-        let statistic = raw.statistic.as_deref().unwrap_or("median");
-        let statistic = self.or_note(
-            &format!("{place}.statistic"),
-            parse_statistic(statistic),
-            Statistic::Median,
-        );
-        let order = match raw.order.as_str() {
-            "sequential" => Order::Sequential,
-            "interleaved" => Order::Interleaved,
-            other => {
-                let known = ["sequential", "interleaved"].map(str::to_owned);
-                self.or_note(&format!("{place}.order"), check_known("order", other, &known), ());
-                Order::Interleaved
-            }
-        };
         let noise_floor = raw
             .noise_floor
             .map(|text| self.or_note(&format!("{place}.noise_floor"), parse_number(&text), 0.0));
@@ -115,24 +105,17 @@ impl Problems {
             ),
             None => DEFAULT_MAX_OTHER_LOAD,
         };
-        let quiet = match raw.quiet.as_deref() {
-            // What runs elsewhere is not disturbed by what runs here.
-            None if raw.cost_field.is_some() => QuietRule::Noted,
-            None | Some("required") => QuietRule::Required,
-            Some("noted") => QuietRule::Noted,
-            Some(other) => {
-                self.note(place, format!("`quiet` is `required` or `noted`, not `{other}`"));
-                QuietRule::Required
-            }
-        };
+        // What runs elsewhere is not disturbed by what runs here.
+        let default_quiet =
+            if raw.cost_field.is_some() { QuietRule::Noted } else { QuietRule::Required };
         if raw.steps == 0 || raw.repeats == 0 {
-            self.note(place, "`steps` and `repeats` are at least 1");
+            self.note(place, "`steps` and `repeats` must be at least 1");
         }
         if raw.discard_steps >= raw.steps.max(1) {
             self.note(
                 place,
                 format!(
-                    "`discard_steps = {}` leaves nothing of {} steps",
+                    "`discard_steps = {}` leaves none of the {} steps",
                     raw.discard_steps, raw.steps
                 ),
             );
@@ -144,7 +127,7 @@ impl Problems {
             ("launch_estimate_min", raw.launch_estimate_min),
         ] {
             if value.is_some_and(|value| !(value.is_finite() && value > 0.0)) {
-                self.note(place, format!("`{name}` is a number above 0"));
+                self.note(place, format!("`{name}` must be a number above 0"));
             }
         }
         Protocol {
@@ -153,40 +136,23 @@ impl Problems {
             prompt_tokens: raw.prompt_tokens,
             steps: raw.steps,
             discard_steps: raw.discard_steps,
-            statistic,
+            statistic: raw.statistic.unwrap_or(Statistic::Median),
             warmup_tokens: raw.warmup_tokens.unwrap_or(DEFAULT_WARMUP_TOKENS),
             repeats: raw.repeats,
-            order,
+            order: raw.order,
             seed: raw.seed,
             threads: raw.threads,
             ceiling_min: raw.ceiling_min,
             launch_estimate_min: raw.launch_estimate_min,
             timeout_s,
             cost_field: raw.cost_field,
-            quiet,
+            quiet: raw.quiet.unwrap_or(default_quiet),
             max_other_load,
             null_rung: raw.refuse_null_rung.map_or(NullRung::Added, NullRung::Refused),
             noise_floor,
             env: raw.env,
             args: raw.args,
         }
-    }
-
-    fn metric(&mut self, raw: RawMetric, protocol: &Protocol) -> Metric {
-        let place = format!("metric `{}`", raw.id);
-        let source = match raw.from.as_str() {
-            "report" => Source::Report,
-            "log" => Source::Log,
-            other => {
-                self.note(&place, format!("`from` is `report` or `log`, not `{other}`"));
-                Source::Report
-            }
-        };
-        let statistic = match raw.statistic {
-            Some(text) => self.or_note(&place, parse_statistic(&text), protocol.statistic),
-            None => protocol.statistic,
-        };
-        Metric { id: raw.id, source, field: raw.field, unit: raw.unit, statistic }
     }
 
     fn oracle(&mut self, raw: RawOracle) -> Oracle {
@@ -202,33 +168,9 @@ impl Problems {
         }
     }
 
-    fn rung(&mut self, raw: RawRung) -> Rung {
-        let on_drop = match raw.on_drop.as_deref() {
-            None | Some("recompose") => OnDrop::Recompose,
-            Some("measure") => OnDrop::Measure,
-            Some(other) => {
-                self.note(
-                    &format!("rung `{}`", raw.id),
-                    format!("`on_drop` is `recompose` or `measure`, not `{other}`"),
-                );
-                OnDrop::Recompose
-            }
-        };
-        Rung { id: raw.id, items: raw.items, on_drop }
-    }
-
     fn read(&mut self, raw: RawRead) -> Read {
-        let place = format!("read `{}`", raw.id);
-        let role = match raw.role.as_str() {
-            "primary" => Role::Primary,
-            "secondary" => Role::Secondary,
-            other => {
-                self.note(&place, format!("`role` is `primary` or `secondary`, not `{other}`"));
-                Role::Secondary
-            }
-        };
-        let value = self.expr(&format!("{place}: value"), &raw.value);
-        Read { id: raw.id, role, metric: raw.metric, value }
+        let value = self.expr(&format!("read `{}`: value", raw.id), &raw.value);
+        Read { id: raw.id, role: raw.role, metric: raw.metric, value }
     }
 
     fn guard(&mut self, raw: RawGuard) -> Guard {
@@ -248,10 +190,10 @@ impl Problems {
             ("land-all", []) => Ok(Action::LandAll),
             ("park", []) => Ok(Action::Park),
             ("land-all" | "park", _) => Err(format!("`{}` takes no `items`", raw.then)),
-            ("land", []) => Err("`land` names its `items`; to land nothing, `park`".to_owned()),
+            ("land", []) => Err("`land` needs `items`; use `park` to land nothing".to_owned()),
             ("land", items) => Ok(Action::Land(items.to_vec())),
             ("drop", [item]) => Ok(Action::Drop(item.clone())),
-            ("drop", _) => Err("`drop` names one item in `items`".to_owned()),
+            ("drop", _) => Err("`drop` needs exactly one item in `items`".to_owned()),
             (other, _) => {
                 let known = ["land-all", "land", "park", "drop"].map(str::to_owned);
                 check_known("action", other, &known).map(|()| Action::Park)
@@ -263,17 +205,8 @@ impl Problems {
     }
 
     fn expectation(&mut self, raw: RawExpectation) -> Expectation {
-        let place = format!("expectation `{}`", raw.number);
-        let confidence = Confidence::ALL
-            .into_iter()
-            .find(|confidence| confidence.to_string() == raw.confidence)
-            .ok_or_else(|| {
-                let known: Vec<String> = Confidence::ALL.iter().map(ToString::to_string).collect();
-                format!("`confidence` is one of {}, not `{}`", known.join(", "), raw.confidence)
-            });
-        let confidence = self.or_note(&place, confidence, Confidence::Low);
-        let holds = self.expr(&format!("{place}: holds"), &raw.holds);
-        Expectation { number: raw.number, text: raw.text, confidence, holds }
+        let holds = self.expr(&format!("expectation `{}`: holds", raw.number), &raw.holds);
+        Expectation { number: raw.number, text: raw.text, confidence: raw.confidence, holds }
     }
 
     fn transfer(&mut self, raw: RawTransfer) -> Transfer {
@@ -285,35 +218,20 @@ impl Problems {
         }
     }
 
-    fn waiver(&mut self, raw: RawWaiver) -> Waiver {
-        if raw.why.trim().is_empty() {
-            self.note(&format!("waiver `{}`", raw.finding), "`why` is empty");
-        }
-        Waiver { finding: raw.finding, why: raw.why }
-    }
-
     fn expr(&mut self, place: &str, text: &str) -> Expr {
         self.or_note(place, parse_condition(text), Expr::Constant(false))
     }
 }
 
-fn item(raw: RawItem) -> Item {
-    Item {
+fn metric(raw: RawMetric, protocol: &Protocol) -> Metric {
+    Metric {
         id: raw.id,
-        title: raw.title,
-        env: raw.env,
-        args: raw.args,
-        features: raw.features,
-        rev: raw.rev,
-        needs: raw.needs,
-        oracles: raw.oracles,
-        lands_unmeasured: raw.lands_unmeasured,
+        source: raw.from,
+        field: raw.field,
+        unit: raw.unit,
+        statistic: raw.statistic.unwrap_or(protocol.statistic),
     }
 }
 
-fn parse_statistic(text: &str) -> Result<Statistic, String> {
-    let all = [Statistic::Median, Statistic::Mean, Statistic::Min, Statistic::Max, Statistic::Last];
-    let known: Vec<String> = all.iter().map(ToString::to_string).collect();
-    check_known("statistic", text, &known)?;
-    Ok(all.into_iter().find(|one| one.to_string() == text).unwrap_or(Statistic::Median))
-}
+#[cfg(test)]
+mod tests;

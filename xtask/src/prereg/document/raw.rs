@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::{Confidence, Item, Order, ReadRole, Rung, Source, Statistic, Waiver};
+use crate::cell::quiet::QuietRule;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDocument {
@@ -16,9 +19,9 @@ pub(super) struct RawDocument {
     #[serde(default)]
     pub(super) oracles: Vec<RawOracle>,
     #[serde(default)]
-    pub(super) items: Vec<RawItem>,
+    pub(super) items: Vec<Item>,
     #[serde(default)]
-    pub(super) rungs: Vec<RawRung>,
+    pub(super) rungs: Vec<Rung>,
     #[serde(default)]
     pub(super) reads: Vec<RawRead>,
     #[serde(default)]
@@ -29,7 +32,7 @@ pub(super) struct RawDocument {
     pub(super) expectations: Vec<RawExpectation>,
     pub(super) transfer: Option<RawTransfer>,
     #[serde(default)]
-    pub(super) waivers: Vec<RawWaiver>,
+    pub(super) waivers: Vec<Waiver>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,17 +44,17 @@ pub(super) struct RawProtocol {
     pub(super) steps: u64,
     #[serde(default)]
     pub(super) discard_steps: u64,
-    pub(super) statistic: Option<String>,
+    pub(super) statistic: Option<Statistic>,
     pub(super) warmup_tokens: Option<u64>,
     pub(super) repeats: u64,
-    pub(super) order: String,
+    pub(super) order: Order,
     pub(super) seed: u64,
     pub(super) threads: Option<u64>,
     pub(super) ceiling_min: f64,
     pub(super) launch_estimate_min: Option<f64>,
     pub(super) timeout_s: Option<f64>,
     pub(super) cost_field: Option<String>,
-    pub(super) quiet: Option<String>,
+    pub(super) quiet: Option<QuietRule>,
     pub(super) max_other_load: Option<String>,
     pub(super) refuse_null_rung: Option<String>,
     pub(super) noise_floor: Option<String>,
@@ -65,11 +68,11 @@ pub(super) struct RawProtocol {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMetric {
     pub(super) id: String,
-    pub(super) from: String,
+    pub(super) from: Source,
     pub(super) field: String,
     #[serde(default)]
     pub(super) unit: String,
-    pub(super) statistic: Option<String>,
+    pub(super) statistic: Option<Statistic>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,38 +96,9 @@ pub(super) struct RawOracle {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawItem {
-    pub(super) id: String,
-    #[serde(default)]
-    pub(super) title: String,
-    #[serde(default)]
-    pub(super) env: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(super) args: Vec<String>,
-    #[serde(default)]
-    pub(super) features: Vec<String>,
-    pub(super) rev: Option<String>,
-    #[serde(default)]
-    pub(super) needs: Vec<String>,
-    #[serde(default)]
-    pub(super) oracles: Vec<String>,
-    pub(super) lands_unmeasured: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawRung {
-    pub(super) id: String,
-    #[serde(default)]
-    pub(super) items: Vec<String>,
-    pub(super) on_drop: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct RawRead {
     pub(super) id: String,
-    pub(super) role: String,
+    pub(super) role: ReadRole,
     pub(super) metric: String,
     pub(super) value: String,
 }
@@ -157,7 +131,7 @@ pub(super) struct RawRule {
 pub(super) struct RawExpectation {
     pub(super) number: String,
     pub(super) text: String,
-    pub(super) confidence: String,
+    pub(super) confidence: Confidence,
     pub(super) holds: String,
 }
 
@@ -169,11 +143,4 @@ pub(super) struct RawTransfer {
     pub(super) expect: String,
     #[serde(default)]
     pub(super) text: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawWaiver {
-    pub(super) finding: String,
-    pub(super) why: String,
 }

@@ -1,6 +1,7 @@
 //! Which names and functions each kind of expression may use.
 
 use super::Document;
+use crate::base::nearest::nearest;
 use crate::stats::expr::{Kind, Signature};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +38,13 @@ pub(crate) struct Scope<'a> {
 
 impl Signature for Scope<'_> {
     fn check_name(&self, name: &str) -> Result<(), String> {
-        let reads = || self.document.reads.iter().map(|read| read.id.as_str());
         let known: Vec<String> = match self.place {
-            Place::Formula => self.document.rungs.iter().map(|rung| rung.id.clone()).collect(),
+            Place::Formula => ids_of(self.document, "rung"),
             Place::Bound => vec!["value".to_owned()],
-            Place::Condition => reads().chain(NUMBERS.iter().copied()).map(str::to_owned).collect(),
+            Place::Condition => {
+                let numbers = NUMBERS.iter().map(|name| (*name).to_owned());
+                ids_of(self.document, "read").into_iter().chain(numbers).collect()
+            }
             Place::Transfer => self
                 .document
                 .transfer
@@ -55,7 +58,7 @@ impl Signature for Scope<'_> {
 
     fn check_call(&self, function: &str, args: &[String]) -> Result<Kind, String> {
         if self.place != Place::Condition {
-            return Err(format!("no functions are known here, not even `{function}`"));
+            return Err(format!("`{function}` cannot be used here: this place takes no functions"));
         }
         let Some((_, params, kind)) = FUNCTIONS.iter().find(|(name, ..)| *name == function) else {
             let known: Vec<String> =
@@ -63,25 +66,26 @@ impl Signature for Scope<'_> {
             return check_known("function", function, &known).map(|()| Kind::Condition);
         };
         if params.len() != args.len() {
-            return Err(format!("`{function}` takes {}", params.join(", ")));
+            return Err(format!("`{function}` takes ({})", params.join(", ")));
         }
         for (param, arg) in params.iter().zip(args) {
-            check_known(param, arg, &self.ids(param))?;
+            check_known(param, arg, &ids_of(self.document, param))?;
         }
         Ok(*kind)
     }
 }
 
-impl Scope<'_> {
-    fn ids(&self, param: &str) -> Vec<String> {
-        let document = self.document;
-        match param {
-            "guard" => document.guards.iter().map(|guard| guard.id.clone()).collect(),
-            "oracle" => document.oracles.iter().map(|oracle| oracle.id.clone()).collect(),
-            "item" => document.items.iter().map(|item| item.id.clone()).collect(),
-            "rung" => document.rungs.iter().map(|rung| rung.id.clone()).collect(),
-            _ => document.metrics.iter().map(|metric| metric.id.clone()).collect(),
-        }
+/// The names of everything of one kind.
+pub(crate) fn ids_of(document: &Document, kind: &str) -> Vec<String> {
+    match kind {
+        "guard" => document.guards.iter().map(|guard| guard.id.clone()).collect(),
+        "item" => document.items.iter().map(|item| item.id.clone()).collect(),
+        "metric" => document.metrics.iter().map(|metric| metric.id.clone()).collect(),
+        "oracle" => document.oracles.iter().map(|oracle| oracle.id.clone()).collect(),
+        "read" => document.reads.iter().map(|read| read.id.clone()).collect(),
+        "rule" => document.rules.iter().map(|rule| rule.id.clone()).collect(),
+        "rung" => document.rungs.iter().map(|rung| rung.id.clone()).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -90,14 +94,9 @@ pub(crate) fn check_known(what: &str, name: &str, known: &[String]) -> Result<()
     if known.iter().any(|other| other == name) {
         return Ok(());
     }
-    let nearest = known
-        .iter()
-        .map(|other| (strsim::jaro_winkler(other, name), other))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    Err(match nearest {
-        Some((_, other)) => format!("no {what} `{name}`; the nearest known one is `{other}`"),
-        None if known.is_empty() => format!("no {what} `{name}`; there are none"),
-        None => format!("no {what} `{name}`; there are {}", known.join(", ")),
+    Err(match nearest(name, known.iter().map(String::as_str)) {
+        Some(other) => format!("unknown {what} `{name}`; did you mean `{other}`?"),
+        None if known.is_empty() => format!("unknown {what} `{name}`; there is none"),
+        None => format!("unknown {what} `{name}`; known are {}", known.join(", ")),
     })
 }

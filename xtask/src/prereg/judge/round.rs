@@ -1,17 +1,16 @@
-//! One pass over the ladder: the figures of each rung, reads and guards, and the meaning of names in
-//! rules and expectations.
+//! One pass over the ladder: the figures of each rung, reads and guards.
 
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
+use super::names::Numbers;
 use super::{RuleOutcome, is_measured};
-use crate::prereg::compose::{Composed, Dropped, NULL, RungState};
-use crate::prereg::document::{Document, Role};
+use crate::prereg::compose::{Composed, NULL, RungState};
+use crate::prereg::document::Document;
 use crate::prereg::metric::{figure, find_non_finite};
-use crate::prereg::oracle::{TrialOutcome, Verdict};
 use crate::prereg::sample::{LaunchRecord, Record, Slot};
-use crate::stats::expr::{Expr, Names, Number, Truth};
+use crate::stats::expr::{Number, Truth};
 use crate::stats::location::median;
 
 /// One pass over the ladder.
@@ -185,13 +184,12 @@ impl Round {
             Some(Composed { state: RungState::Void(why), name, .. }) => {
                 Number::Void(format!("{name} did not run: {why}"))
             }
-            _ => Number::Missing(format!("no {metric} of {rung}")),
+            _ => Number::Missing(format!("no {metric} for {rung}")),
         }
     }
 
     fn read_noise(&mut self, document: &Document) {
-        let primary = document.reads.iter().find(|read| read.role == Role::Primary);
-        let Some(metric) = primary.map(|read| read.metric.as_str()) else { return };
+        let Some(metric) = document.primary().map(|read| read.metric.as_str()) else { return };
         if !self.ladder.iter().any(|rung| rung.id == NULL) {
             return;
         }
@@ -201,7 +199,7 @@ impl Round {
                 Number::Known(((again - a) / a).abs())
             }
             (Number::Known(_), Number::Known(_)) => {
-                Number::Missing("the base reads 0, which nothing is relative to".to_owned())
+                Number::Missing("the base reads 0, so nothing can be relative to it".to_owned())
             }
             (Number::Known(_), other) | (other, _) => other,
         };
@@ -210,8 +208,8 @@ impl Round {
 
     fn read_guards(&mut self, document: &Document) {
         for guard in &document.guards {
-            let value = guard.value.number(&Rungs { round: self, metric: &guard.metric });
-            let passes = match guard.passes.truth(&Only { value: &value }) {
+            let value = guard.value.number(&Numbers(|rung: &str| self.number(&guard.metric, rung)));
+            let passes = match guard.passes.truth(&Numbers(|_: &str| value.clone())) {
                 Truth::True => Some(true),
                 Truth::False => Some(false),
                 Truth::Void(_) | Truth::Missing(_) => None,
@@ -222,7 +220,7 @@ impl Round {
 
     fn read_reads(&mut self, document: &Document) {
         for read in &document.reads {
-            let value = read.value.number(&Rungs { round: self, metric: &read.metric });
+            let value = read.value.number(&Numbers(|rung: &str| self.number(&read.metric, rung)));
             let failed_by = document
                 .guards
                 .iter()
@@ -243,176 +241,4 @@ impl Round {
             self.reads.push(ReadOutcome { id: read.id.clone(), value, failed_by, unsettled_by });
         }
     }
-}
-
-pub(crate) struct Rungs<'a> {
-    pub(crate) round: &'a Round,
-    pub(crate) metric: &'a str,
-}
-
-impl Names for Rungs<'_> {
-    fn number(&self, name: &str) -> Number {
-        self.round.number(self.metric, name)
-    }
-
-    fn call_number(&self, function: &str, _: &[String]) -> Number {
-        Number::Missing(format!("no function `{function}` here"))
-    }
-
-    fn call_truth(&self, function: &str, _: &[String]) -> Truth {
-        Truth::Missing(format!("no function `{function}` here"))
-    }
-}
-
-struct Only<'a> {
-    value: &'a Number,
-}
-
-impl Names for Only<'_> {
-    fn number(&self, _: &str) -> Number {
-        self.value.clone()
-    }
-
-    fn call_number(&self, function: &str, _: &[String]) -> Number {
-        Number::Missing(format!("no function `{function}` here"))
-    }
-
-    fn call_truth(&self, function: &str, _: &[String]) -> Truth {
-        Truth::Missing(format!("no function `{function}` here"))
-    }
-}
-
-/// What a read's name stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReadsAs {
-    /// In rules: a read that its guard failed satisfies nothing.
-    Judged,
-    /// In expectations: what was measured, whatever the guards say.
-    Measured,
-}
-
-/// Names in rules and expectations.
-pub(crate) struct Conditions<'a> {
-    pub(crate) document: &'a Document,
-    pub(crate) trials: &'a [TrialOutcome],
-    pub(crate) dropped: &'a [Dropped],
-    pub(crate) round: &'a Round,
-    pub(crate) cost_min: f64,
-    pub(crate) reads: ReadsAs,
-}
-
-impl Names for Conditions<'_> {
-    fn number(&self, name: &str) -> Number {
-        let failed = self.trials.iter().filter(|trial| trial.verdict == Verdict::Failed).count();
-        match name {
-            "failed_oracles" => Number::Known(failed as f64),
-            "surviving_items" => {
-                Number::Known((self.document.items.len() - self.dropped.len()) as f64)
-            }
-            "cost_min" => Number::Known(self.cost_min),
-            "noise" => self.round.noise.0.clone(),
-            read => {
-                let Some(outcome) = self.round.reads.iter().find(|one| one.id == read) else {
-                    return Number::Missing(format!("no read `{read}`"));
-                };
-                match (&outcome.failed_by, &outcome.unsettled_by) {
-                    _ if self.reads == ReadsAs::Measured => outcome.value.0.clone(),
-                    (Some(guard), _) => Number::Void(format!("{read} is failed by guard {guard}")),
-                    (None, Some(why)) => Number::Missing(why.clone()),
-                    (None, None) => outcome.value.0.clone(),
-                }
-            }
-        }
-    }
-
-    fn call_number(&self, function: &str, args: &[String]) -> Number {
-        match (function, args) {
-            ("value", [metric, rung]) => self.round.number(metric, rung),
-            _ => Number::Missing(format!("no function `{function}`")),
-        }
-    }
-
-    fn call_truth(&self, function: &str, args: &[String]) -> Truth {
-        let arg = args.first().map_or("", String::as_str);
-        let crashed = self.round.crashed.contains_key(arg);
-        let non_finite = self.round.non_finite.contains_key(arg);
-        match function {
-            "guard" => match self.round.guards.iter().find(|guard| guard.id == arg) {
-                Some(GuardOutcome { passes: Some(passes), .. }) => Truth::from_bool(*passes),
-                Some(GuardOutcome { value: Value(Number::Void(why)), .. }) => {
-                    Truth::Void(why.clone())
-                }
-                Some(GuardOutcome { value: Value(Number::Missing(why)), .. }) => {
-                    Truth::Missing(format!("guard {arg}: {why}"))
-                }
-                _ => Truth::Missing(format!("guard {arg} has no value")),
-            },
-            "oracle" => {
-                let mut of_it = self.trials.iter().filter(|trial| trial.oracle == arg).peekable();
-                if of_it.peek().is_none() {
-                    return Truth::Missing(format!("oracle {arg} judged nothing"));
-                }
-                Truth::from_bool(of_it.all(|trial| trial.verdict == Verdict::Passed))
-            }
-            "dropped" => Truth::from_bool(self.dropped.iter().any(|drop| drop.item == arg)),
-            "crashed" => Truth::from_bool(crashed),
-            "nan" => Truth::from_bool(non_finite),
-            "unstable" => Truth::from_bool(crashed || non_finite),
-            _ => Truth::Missing(format!("no function `{function}`")),
-        }
-    }
-}
-
-impl Conditions<'_> {
-    /// The values that a condition speaks of, in words: `primary = −7.29 %; guard(vram) passes`.
-    pub(crate) fn explain(&self, condition: &Expr) -> String {
-        let mut parts: Vec<String> = Vec::new();
-        condition.walk(&mut |expr| {
-            let part = match expr {
-                Expr::Name(name) => format!("{name} = {}", self.render_number(name, expr)),
-                Expr::Call(function, args) if function == "value" => {
-                    format!("{expr} = {}", self.render_number(&args[0], expr))
-                }
-                Expr::Call(..) => match expr.truth(self) {
-                    Truth::True => format!("{expr}: yes"),
-                    Truth::False => format!("{expr}: no"),
-                    Truth::Void(why) | Truth::Missing(why) => format!("{expr}: {why}"),
-                },
-                _ => return,
-            };
-            if !parts.contains(&part) {
-                parts.push(part);
-            }
-        });
-        parts.join("; ")
-    }
-
-    fn render_number(&self, name: &str, expr: &Expr) -> String {
-        match expr.number(self) {
-            Number::Known(value) if self.is_fraction(name) => percent(value),
-            Number::Known(value) => format!("{}", (value * 1e4).round() / 1e4),
-            Number::Void(why) | Number::Missing(why) => why,
-        }
-    }
-
-    fn is_fraction(&self, name: &str) -> bool {
-        name == "noise" || self.document.read(name).is_some_and(|read| is_fraction(&read.value))
-    }
-}
-
-/// Whether a formula is a ratio, so that its value reads best as a percentage.
-pub(crate) fn is_fraction(formula: &Expr) -> bool {
-    use crate::stats::expr::Operator;
-    matches!(formula, Expr::Arithmetic(_, Operator::Divide, _))
-        || matches!(formula, Expr::Arithmetic(_, Operator::Subtract, one)
-            if matches!(**one, Expr::Number { value, .. } if value == 1.0))
-}
-
-/// A fraction as a percentage with its sign: `+1.90 %`, `−7.29 %`.
-pub(crate) fn percent(value: f64) -> String {
-    let value = value * 100.0;
-    // Rounding first, so that −0.001 does not read as −0.00.
-    let rounded = (value * 100.0).round() / 100.0;
-    let sign = if rounded < 0.0 { "−" } else { "+" };
-    format!("{sign}{:.2} %", rounded.abs())
 }

@@ -1,76 +1,36 @@
-use std::collections::BTreeMap;
-
 use super::*;
-use crate::prereg::document::parse_document;
-use crate::prereg::sample::{LaunchRecord, Reading, Series, Slot};
+use crate::prereg::fixture::{SMALL, launch as launched, parse, series};
+use crate::prereg::sample::Slot;
 
-/// A base and a rung with a guard that can fail the read, and a last rule that takes the rest.
-const DOCUMENT: &str = r#"
-question = "Is B faster?"
-[protocol]
-runner = "scripted"
-model = "model.toml"
-prompt_tokens = 8
-steps = 4
-repeats = 1
-order = "sequential"
-seed = 7
-ceiling_min = 10
-refuse_null_rung = "a test"
-[[metrics]]
-id = "ms"
-from = "log"
-field = "ms"
+/// What makes the read of the small ladder one that a guard can fail.
+const GUARD: &str = r#"
 [[metrics]]
 id = "memory"
 from = "log"
 field = "memory"
-[[items]]
-id = "item"
-[[rungs]]
-id = "A"
-[[rungs]]
-id = "B"
-items = ["item"]
-[[reads]]
-id = "gain"
-role = "primary"
-metric = "ms"
-value = "(A - B) / A"
 [[guards]]
 id = "peak"
 metric = "memory"
 value = "(B - A) / A"
 passes = "value <= 2 %"
 fails = ["gain"]
-[[rules]]
-id = "land"
-when = "gain >= 10 %"
-then = "land-all"
-[[rules]]
-id = "rest"
-when = "always"
-then = "park"
 "#;
 
+fn document() -> Document {
+    let once = SMALL.replace("repeats = 3", "repeats = 1\nrefuse_null_rung = \"a test\"");
+    parse(&(once + GUARD))
+}
+
 fn launch(rung: &str, readings: &[(&str, f64)]) -> Record {
-    let series = |value: f64| Series { steps: Vec::new(), values: vec![Reading(value)] };
-    Record::Launch(LaunchRecord {
-        slot: Slot::Ladder { round: 1, rung: rung.to_owned(), repeat: 1 },
-        items: if rung == "B" { vec!["item".to_owned()] } else { Vec::new() },
-        failed: None,
-        rejected: None,
-        disturbed: Vec::new(),
-        series: readings.iter().map(|(id, value)| ((*id).to_owned(), series(*value))).collect(),
-        token_hash: None,
-        files: BTreeMap::new(),
-        settings: serde_json::Value::Null,
-        cost_s: 1.0,
-    })
+    let slot = Slot::Ladder { round: 1, rung: rung.to_owned(), repeat: 1 };
+    let mut launch = launched(slot, if rung == "B" { &["item"] } else { &[] });
+    launch.series =
+        readings.iter().map(|(id, value)| ((*id).to_owned(), series(&[*value]))).collect();
+    Record::Launch(launch)
 }
 
 fn phase_of(a: &[(&str, f64)], b: &[(&str, f64)]) -> Phase {
-    let document = parse_document("x.toml", DOCUMENT).unwrap();
+    let document = document();
     judge(&document, &[launch("A", a), launch("B", b)]).phase
 }
 
@@ -85,14 +45,14 @@ fn rule_of(a: &[(&str, f64)], b: &[(&str, f64)]) -> String {
 fn the_first_rule_that_holds_is_taken() {
     let a = [("ms", 10.0), ("memory", 100.0)];
     assert_eq!(rule_of(&a, &[("ms", 9.0), ("memory", 100.0)]), "land");
-    assert_eq!(rule_of(&a, &[("ms", 9.1), ("memory", 100.0)]), "rest");
+    assert_eq!(rule_of(&a, &[("ms", 9.1), ("memory", 100.0)]), "park");
 }
 
 #[test]
 fn a_read_that_its_guard_failed_satisfies_no_rule() {
     let a = [("ms", 10.0), ("memory", 100.0)];
     assert_eq!(rule_of(&a, &[("ms", 5.0), ("memory", 102.0)]), "land");
-    assert_eq!(rule_of(&a, &[("ms", 5.0), ("memory", 102.1)]), "rest");
+    assert_eq!(rule_of(&a, &[("ms", 5.0), ("memory", 102.1)]), "park");
 }
 
 #[test]
@@ -107,7 +67,7 @@ fn what_was_not_reported_stops_the_judgement_before_a_later_rule_is_taken() {
 
 #[test]
 fn a_missing_launch_leaves_the_ladder_open() {
-    let document = parse_document("x.toml", DOCUMENT).unwrap();
+    let document = document();
     let standing = judge(&document, &[launch("A", &[("ms", 1.0), ("memory", 1.0)])]);
     assert_eq!(standing.phase, Phase::Ladder { round: 1 });
     assert!(standing.rounds.is_empty());
@@ -115,7 +75,7 @@ fn a_missing_launch_leaves_the_ladder_open() {
 
 #[test]
 fn a_rejected_launch_does_not_count() {
-    let document = parse_document("x.toml", DOCUMENT).unwrap();
+    let document = document();
     let mut disturbed = launch("B", &[("ms", 1.0), ("memory", 100.0)]);
     if let Record::Launch(launch) = &mut disturbed {
         launch.rejected = Some("load".to_owned());

@@ -89,7 +89,8 @@ pub(super) fn check_outcomes(linter: &mut Linter<'_>) {
         }
         for (clause, expr) in rule.when.clauses().iter().enumerate() {
             if rule.when.clauses().len() > 1 && !binds[at][clause] {
-                let text = format!("`{expr}` can never bind: the rest of the rule says as much");
+                let text =
+                    format!("`{expr}` can never matter: the rest of the rule already says so");
                 linter.error("idle-clause", &rule.id, text);
             }
         }

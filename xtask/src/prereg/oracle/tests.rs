@@ -1,38 +1,19 @@
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::cell::classify::Classification;
-use crate::prereg::document::parse_document;
-use crate::prereg::sample::{Failure, Reading};
+use crate::prereg::fixture::{SEED, launch as launched, parse, series};
+use crate::prereg::sample::Failure;
 
-const SEED: &str = include_str!("../../../tests/it/prereg/seed.toml");
-
-fn series(values: &[f64]) -> Series {
-    Series {
-        steps: (1..=values.len() as u64).collect(),
-        values: values.iter().copied().map(Reading).collect(),
-    }
-}
-
-fn launch(items: &[&str], prompt: u64, steps: u64, readings: &[(&str, &[f64])]) -> Record {
-    let items: Vec<String> = items.iter().map(|id| (*id).to_owned()).collect();
-    let shot = Shot { items: items.clone(), prompt_tokens: prompt, steps, args: Vec::new() };
-    Record::Launch(LaunchRecord {
-        slot: Slot::Oracle { shot: shot.key() },
-        items,
-        failed: None,
-        rejected: None,
-        disturbed: Vec::new(),
-        series: readings.iter().map(|(id, values)| ((*id).to_owned(), series(values))).collect(),
-        token_hash: None,
-        files: BTreeMap::new(),
-        settings: serde_json::Value::Null,
-        cost_s: 1.0,
-    })
+fn launch(items: &[&str], prompt_tokens: u64, steps: u64, readings: &[(&str, &[f64])]) -> Record {
+    let items_of_shot = items.iter().map(|id| (*id).to_owned()).collect();
+    let shot = Shot { items: items_of_shot, prompt_tokens, steps, args: Vec::new() };
+    let mut launch = launched(Slot::Oracle { shot: shot.key() }, items);
+    launch.series =
+        readings.iter().map(|(id, values)| ((*id).to_owned(), series(values))).collect();
+    Record::Launch(launch)
 }
 
 fn judge_p1(oracle: &str, records: &[Record]) -> Option<TrialOutcome> {
-    let document = parse_document("seed.toml", SEED).unwrap();
+    let document = parse(SEED);
     let trials = item_trials(&document);
     let trial = trials.iter().find(|trial| trial.oracle.id == oracle).unwrap();
     judge_trial(&document, trial, records)
@@ -44,7 +25,7 @@ fn a_trial_waits_for_both_launches() {
     assert_eq!(judge_p1("p1_loss", &[]), None);
     assert_eq!(judge_p1("p1_loss", std::slice::from_ref(&base)), None);
     let item = launch(&["P1"], 1, 1, &[("loss", &[1.0005])]);
-    assert_eq!(judge_p1("p1_loss", &[base, item]).unwrap().verdict, Verdict::Passed);
+    assert_eq!(judge_p1("p1_loss", &[base, item]).unwrap().verdict, TrialVerdict::Passed);
 }
 
 #[test]
@@ -55,13 +36,13 @@ fn the_bound_is_the_bound() {
         judge_p1(oracle, &[base, item]).unwrap()
     };
     let failed = verdict("p1_loss", "loss", 3.0, 3.0087);
-    assert_eq!(failed.verdict, Verdict::Failed);
+    assert_eq!(failed.verdict, TrialVerdict::Failed);
     assert_eq!(failed.measured, "8.7e-3 (3.0087 against 3)");
     assert_eq!(failed.bound, "loss abs <= 1e-3");
-    assert_eq!(verdict("p1_loss", "loss", 0.0, 0.001).verdict, Verdict::Passed);
-    assert_eq!(verdict("p1_loss", "loss", 0.0, 0.001_01).verdict, Verdict::Failed);
-    assert_eq!(verdict("p1_grad_norm", "grad_norm", 200.0, 201.9).verdict, Verdict::Passed);
-    assert_eq!(verdict("p1_grad_norm", "grad_norm", 200.0, 197.9).verdict, Verdict::Failed);
+    assert_eq!(verdict("p1_loss", "loss", 0.0, 0.001).verdict, TrialVerdict::Passed);
+    assert_eq!(verdict("p1_loss", "loss", 0.0, 0.001_01).verdict, TrialVerdict::Failed);
+    assert_eq!(verdict("p1_grad_norm", "grad_norm", 200.0, 201.9).verdict, TrialVerdict::Passed);
+    assert_eq!(verdict("p1_grad_norm", "grad_norm", 200.0, 197.9).verdict, TrialVerdict::Failed);
     assert_eq!(verdict("p1_loss", "loss", 1.0, f64::NAN).measured, "a reading is NaN");
 }
 
@@ -72,7 +53,7 @@ fn a_missing_reading_fails_rather_than_passes() {
     let outcome = judge_p1("p1_loss", &[base, item]).unwrap();
     assert_eq!(
         (outcome.verdict, outcome.measured.as_str()),
-        (Verdict::Failed, "no readings of `loss`")
+        (TrialVerdict::Failed, "no readings of `loss`")
     );
 }
 
@@ -85,7 +66,7 @@ fn a_crash_of_the_item_fails_it() {
         launch.failed = Some(Failure { class: Classification::FailBench, detail });
     }
     let outcome = judge_p1("p1_loss", &[base, item]).unwrap();
-    assert_eq!(outcome.verdict, Verdict::Failed);
+    assert_eq!(outcome.verdict, TrialVerdict::Failed);
     assert_eq!(outcome.measured, "the item failed: FAIL:bench: illegal memory access");
 }
 
@@ -124,7 +105,7 @@ fn peaks_are_both_there_and_in_order() {
 #[test]
 fn a_bound_that_was_forgotten_never_passes() {
     let check = OracleCheck::Metric { metric: "loss".to_owned(), bound: None };
-    let document = parse_document("seed.toml", SEED).unwrap();
+    let document = parse(SEED);
     let (Record::Launch(a), Record::Launch(b)) =
         (launch(&[], 1, 1, &[("loss", &[1.0])]), launch(&["P1"], 1, 1, &[("loss", &[1.0])]))
     else {

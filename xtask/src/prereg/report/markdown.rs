@@ -2,12 +2,13 @@
 
 use minijinja::{Value, context};
 
-use super::{ResultFile, primary};
+use super::ResultFile;
 use crate::base::page::{cell, render_page};
 use crate::prereg::chain::Version;
 use crate::prereg::compose::{NULL, RungState};
-use crate::prereg::document::{Document, Metric, Role};
-use crate::prereg::judge::{Round, is_fraction, percent};
+use crate::prereg::document::{Document, Metric, ReadRole};
+use crate::prereg::judge::Round;
+use crate::prereg::numbers::{amount, is_fraction, percent};
 use crate::stats::expr::{Expr, Number};
 
 pub(crate) fn render_markdown(
@@ -41,7 +42,7 @@ pub(crate) fn render_markdown(
                 seed => protocol.seed,
             },
             base => document.base().id,
-            primary => primary(document).map(|read| &read.metric),
+            primary => document.primary().map(|read| &read.metric),
             many => result.rounds.len() > 1,
             rounds => table(&result.rounds, |round| round_values(document, round)),
             expectations => table(&document.expectations, |one| context! {
@@ -64,8 +65,8 @@ fn round_values(document: &Document, round: &Round) -> Value {
         context! {
             id => read.id,
             role => match read.role {
-                Role::Primary => "primary",
-                Role::Secondary => "secondary",
+                ReadRole::Primary => "primary",
+                ReadRole::Secondary => "secondary",
             },
             formula => read.value.to_string(),
             metric => read.metric,
@@ -96,7 +97,7 @@ fn round_values(document: &Document, round: &Round) -> Value {
     let has_null = round.ladder.iter().any(|rung| rung.id == NULL);
     let noise = has_null.then(|| match &round.noise.0 {
         Number::Known(noise) => format!("{:.2} %", noise * 100.0),
-        Number::Void(why) | Number::Missing(why) => format!("not known ({why})"),
+        Number::Void(why) | Number::Missing(why) => format!("unknown ({why})"),
     });
     context! {
         number => round.number,
@@ -147,40 +148,6 @@ fn figure(value: &Number, formula: &Expr) -> String {
 fn shown(value: &Number, show: impl Fn(f64) -> String) -> String {
     match value {
         Number::Known(value) => show(*value),
-        Number::Void(why) | Number::Missing(why) => format!("none: {}", cell(why)),
-    }
-}
-
-/// A number with at least four significant digits, and whole numbers whole.
-fn amount(value: f64) -> String {
-    let size = value.abs();
-    if value.fract() == 0.0 && size < 1e15 {
-        return format!("{value}");
-    }
-    let before_point = if size >= 1.0 { size.log10().floor() as i32 + 1 } else { 0 };
-    let decimals = if size < 1e-4 {
-        9
-    } else {
-        (4 - before_point).max(1) as usize + usize::from(size < 0.1) * 2
-    };
-    format!("{value:.decimals$}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_keep_four_digits() {
-        for (value, shown) in [
-            (2.251, "2.251"),
-            (42_940.0, "42940"),
-            (12.345_67, "12.35"),
-            (1234.56, "1234.6"),
-            (0.968, "0.9680"),
-            (0.0, "0"),
-        ] {
-            assert_eq!(amount(value), shown);
-        }
+        Number::Void(why) | Number::Missing(why) => format!("none ({})", cell(why)),
     }
 }

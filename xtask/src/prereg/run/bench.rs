@@ -80,7 +80,7 @@ impl Bench {
             JournalFile::create_new(&journal_path)?
         };
         let mut journal = journal.with_scrub(env::read_scrub(root));
-        let facts = host::read_host_facts();
+        let facts = host::read_host_facts()?;
         let boot = boot::read_boot_id();
         let entry = json!({
             "event": "session_start",

@@ -6,18 +6,18 @@ use anyhow::{Context as _, ensure};
 
 use super::verify::read_pins;
 use super::{Ladder, version_of};
+use crate::base::count::render_count;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::prereg::chain::{Frozen, NewVersion, diff_document};
-use crate::prereg::samples::file as samples_file;
-use crate::sys::{clock, terminal};
+use crate::sys::{clock, files, terminal};
 
 pub(super) fn freeze(root: &Path, name: &str) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, name)?;
     if let Some(frozen) = ladder.read_frozen()? {
         let version = frozen.last()?;
         return Err(anyhow::anyhow!(
-            "ladder `{name}` is frozen already: version {} of {}",
+            "ladder `{name}` is already frozen: version {} of {}",
             version.version,
             version.date
         ))
@@ -28,7 +28,7 @@ pub(super) fn freeze(root: &Path, name: &str) -> anyhow::Result<Outcome> {
 
 pub(super) fn amend(root: &Path, name: &str, why: &str) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, name)?;
-    ensure!(!why.trim().is_empty(), "`--why` is empty: every report will carry it");
+    ensure!(!why.trim().is_empty(), "`--why` must not be empty: every later report shows it");
     let frozen = ladder.require_frozen()?;
     let (text, document) = ladder.read_document()?;
     let last = frozen.last()?;
@@ -47,7 +47,7 @@ pub(super) fn amend(root: &Path, name: &str, why: &str) -> anyhow::Result<Outcom
             && !stored.is_finished(&ladder.document_of(last)?)
         {
             terminal::log(&format!(
-                "warning: run {} of version {} is not finished, and never will be",
+                "warning: run {} of version {} is unfinished, and can no longer be resumed",
                 stored.name, last.version
             ));
         }
@@ -68,7 +68,8 @@ fn write_version(
     }
     if findings.iter().any(|finding| finding.is_blocking()) {
         terminal::log(&format!(
-            "prereg: not frozen; see `cargo xtask prereg check {}`, or waive a finding with its reason",
+            "prereg: not frozen\nhint: fix the errors above, or waive a finding with its reason under \
+             [[waivers]]; `cargo xtask prereg check {}` lists them",
             ladder.name
         ));
         return Ok(Outcome::Violation);
@@ -81,17 +82,18 @@ fn write_version(
         document: text,
     })?;
     let path = ladder.frozen_path();
-    samples_file::write_derived(&ladder.root.join(&path), &frozen.render()?)?;
+    files::replace_text(&ladder.root.join(&path), &frozen.render()?)?;
     let version = frozen.last().context("the version that was just added is gone")?;
     if version.data.launches > 0 {
         terminal::log(&format!(
-            "note: {} launch(es) in {} run(s) existed before this version; every report says so",
-            version.data.launches, version.data.runs
+            "note: {} in {} existed before this version; every report says so",
+            render_count(version.data.launches as usize, "launch"),
+            render_count(version.data.runs as usize, "run")
         ));
     }
     terminal::data(&format!("{path}: version {}, entry {}", version.version, version.entry_sha256));
     terminal::log(&format!(
-        "commit {} and {path}, then: cargo xtask prereg run {}",
+        "commit {} and {path}, then run: cargo xtask prereg run {}",
         ladder.document_path(),
         ladder.name
     ));

@@ -1,4 +1,4 @@
-//! `prereg report`: writes what follows from the samples, or holds what is written to them.
+//! `prereg report`: writes the report that follows from the samples, or checks the one that is there.
 
 use std::path::Path;
 
@@ -11,7 +11,6 @@ use crate::base::outcome::Outcome;
 use crate::prereg::args::ReportArgs;
 use crate::prereg::chain::Frozen;
 use crate::prereg::report::{ResultFile, Status, render_markdown, summarize_run};
-use crate::prereg::samples::file as samples_file;
 use crate::sys::{files, terminal};
 
 pub(super) fn report(root: &Path, args: &ReportArgs) -> anyhow::Result<Outcome> {
@@ -48,12 +47,12 @@ pub(super) fn make_report(
     let version = version_of(frozen, run)
         .with_context(|| {
             format!(
-                "run {} is of a version that `{}` does not hold",
+                "run {} belongs to a version that is not in `{}`",
                 stored.name,
                 ladder.frozen_path()
             )
         })
-        .hint("the chain was replaced: bring the frozen file back from git")?;
+        .hint("the frozen file was replaced: restore it from git")?;
     let document = ladder.document_of(version)?;
     let result = summarize_run(&document, frozen, version, run, &stored.samples.records);
     let markdown = render_markdown(&document, version, &result)?;
@@ -62,8 +61,8 @@ pub(super) fn make_report(
 }
 
 pub(super) fn write_report(folder: &Path, made: &Made) -> anyhow::Result<()> {
-    samples_file::write_derived(&folder.join("report.md"), &made.markdown)?;
-    samples_file::write_derived(&folder.join("result.json"), &made.json)
+    files::replace_text(&folder.join("report.md"), &made.markdown)?;
+    files::replace_text(&folder.join("result.json"), &made.json)
 }
 
 pub(super) fn is_written(folder: &Path, made: &Made) -> anyhow::Result<bool> {
@@ -92,14 +91,11 @@ fn check_report(ladder: &Ladder<'_>, stored: &StoredRun, made: &Made) -> anyhow:
         }
     }
     if same {
-        terminal::log(&format!(
-            "prereg: the report of run {} is what its samples say",
-            stored.name
-        ));
+        terminal::log(&format!("prereg: the report of run {} matches its samples", stored.name));
         return Ok(Outcome::Done);
     }
     terminal::log(&format!(
-        "prereg: the report of run {} is not what its samples say\nhint: cargo xtask prereg report {} \
+        "prereg: the report of run {} does not match its samples\nhint: cargo xtask prereg report {} \
          --run {}",
         stored.name, ladder.name, stored.name
     ));
@@ -115,10 +111,12 @@ pub(super) fn choose_run(ladder: &Ladder<'_>, name: Option<&str>) -> anyhow::Res
     };
     match found {
         Some(run) => Ok(run),
-        None if names.is_empty() => Err(anyhow::anyhow!("ladder `{}` was never run", ladder.name))
-            .hint(format!("cargo xtask prereg run {}", ladder.name)),
+        None if names.is_empty() => {
+            Err(anyhow::anyhow!("ladder `{}` has not been run", ladder.name))
+                .hint(format!("cargo xtask prereg run {}", ladder.name))
+        }
         None => bail!(
-            "ladder `{}` has no run `{}`; there are {}",
+            "ladder `{}` has no run `{}`; its runs are {}",
             ladder.name,
             name.unwrap_or_default(),
             names.join(", ")

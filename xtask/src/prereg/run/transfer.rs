@@ -9,19 +9,20 @@ use super::bench::{Bench, HowEnded};
 use super::launch::Launcher;
 use super::report::choose_run;
 use super::verify::check_frozen;
-use super::{Ladder, StoredRun, open_session, source_of, version_of};
+use super::{Ladder, StoredRun, free_name, version_of};
+use super::{open_session, source_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::cell::guard::RecordRule;
 use crate::prereg::args::TransferArgs;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, judge};
-use crate::prereg::sample::{Record, RunRecord};
+use crate::prereg::sample::Record;
 use crate::prereg::samples::file as samples_file;
 use crate::prereg::transfer::{plan_transfer, render_transfer, summarize_transfer};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
-use crate::sys::{clock, terminal};
+use crate::sys::{clock, files, terminal};
 
 pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, &args.name)?;
@@ -29,9 +30,9 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     let version = checked.version()?.clone();
     let (decided, document) = decided_run(&ladder, args.run.as_deref(), &checked.frozen)?;
     let standing = judge(&document, &decided.samples.records);
-    let plan = plan_transfer(&document, &standing)
-        .map_err(anyhow::Error::msg)
-        .hint("the document's [transfer] says what is measured there, and what is expected")?;
+    let plan = plan_transfer(&document, &standing).map_err(anyhow::Error::msg).hint(
+        "[transfer] in the document says which reads are measured elsewhere, and what is expected",
+    )?;
 
     let _lock = LaunchLock::acquire(root, "prereg transfer")?;
     let interrupt = Interrupt::install()?;
@@ -41,14 +42,7 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     session.set_source(source_of(root, &folder));
     let mut bench = Bench::open(root, &folder, args)?;
     if bench.records.is_empty() {
-        bench.append(Record::Run(RunRecord {
-            name: ladder.name.clone(),
-            version: version.version,
-            entry_sha256: version.entry_sha256.clone(),
-            date: clock::today(),
-            machine: checked.machine.clone(),
-            commit: checked.head.clone(),
-        }))?;
+        bench.append(Record::Run(checked.run_record(&ladder.name)?))?;
     }
     bench.settle_lost_launch(&plan)?;
     let mut launcher = Launcher::new(
@@ -64,13 +58,15 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     match ended {
         HowEnded::Interrupted => {
             terminal::log(&format!(
-                "prereg: interrupted\nhint: cargo xtask prereg transfer {} goes on with it",
+                "prereg: interrupted; everything finished is on disk\nhint: cargo xtask prereg transfer {} continues it",
                 ladder.name
             ));
             return Ok(Outcome::Interrupted);
         }
         HowEnded::AtCeiling => {
-            terminal::log("prereg: what is left of the transfer does not fit the ladder's ceiling");
+            terminal::log(
+                "prereg: the rest of the transfer does not fit under the ladder's ceiling",
+            );
             return Ok(Outcome::Violation);
         }
         HowEnded::Refused => {
@@ -84,10 +80,10 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     let there = decided.run.as_ref().context("the run that decided has no first line")?;
     let result = summarize_transfer(&document, &plan, (there, &standing), &bench.records)
         .map_err(anyhow::Error::msg)?;
-    let markdown = render_transfer(&ladder.name, &document, &result);
-    samples_file::write_derived(&folder.join("report.md"), &markdown)?;
+    let markdown = render_transfer(&ladder.name, &document, &result)?;
+    files::replace_text(&folder.join("report.md"), &markdown)?;
     let json = serde_json::to_string_pretty(&result)? + "\n";
-    samples_file::write_derived(&folder.join("result.json"), &json)?;
+    files::replace_text(&folder.join("result.json"), &json)?;
     terminal::data(&markdown);
     Ok(if result.held == Some(true) { Outcome::Done } else { Outcome::Violation })
 }
@@ -99,11 +95,12 @@ fn decided_run(
 ) -> anyhow::Result<(StoredRun, Document)> {
     let stored = choose_run(ladder, name)?;
     let run = stored.run.as_ref().with_context(|| format!("run {} is empty", stored.name))?;
-    let version = version_of(frozen, run)
-        .with_context(|| format!("run {} is of a version that is not in the chain", stored.name))?;
+    let version = version_of(frozen, run).with_context(|| {
+        format!("run {} belongs to a version that is not in the frozen file", stored.name)
+    })?;
     ensure!(
         version.version == frozen.last()?.version,
-        "run {} is of version {}, and version {} is in force",
+        "run {} belongs to version {}, and version {} is in force",
         stored.name,
         version.version,
         frozen.last()?.version
@@ -111,7 +108,7 @@ fn decided_run(
     let document = ladder.document_of(version)?;
     let standing = judge(&document, &stored.samples.records);
     if !matches!(standing.phase, Phase::Decided { .. }) {
-        return Err(anyhow::anyhow!("run {} decided nothing that could transfer", stored.name))
+        return Err(anyhow::anyhow!("run {} has decided nothing to transfer", stored.name))
             .hint(format!("cargo xtask prereg run {} --resume", ladder.name));
     }
     Ok((stored, document))
@@ -119,26 +116,19 @@ fn decided_run(
 
 /// A new folder, or the last one that is not complete.
 fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<std::path::PathBuf> {
-    let date = clock::today();
     let names: Vec<String> = samples_file::list_folders(&decided.folder)
         .into_iter()
         .filter(|name| name.starts_with("transfer-"))
         .collect();
     if let Some(last) = names.last() {
         let path = decided.folder.join(last);
-        let text = crate::sys::files::read_text_if_present(&path.join("samples.jsonl"))?;
+        let text = files::read_text_if_present(&path.join("samples.jsonl"))?;
         let samples = crate::prereg::sample::parse_samples(&text.unwrap_or_default())
             .map_err(anyhow::Error::msg)?;
         if matches!(judge(plan, &samples.records).phase, Phase::Ladder { .. }) {
             return Ok(path);
         }
     }
-    let name = (1..)
-        .map(|number| match number {
-            1 => format!("transfer-{date}"),
-            number => format!("transfer-{date}-{number}"),
-        })
-        .find(|name| !names.contains(name))
-        .unwrap_or_default();
+    let name = free_name(&format!("transfer-{}", clock::today()), &names);
     Ok(decided.folder.join(name))
 }

@@ -13,9 +13,10 @@ use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file as model_store;
 use crate::prereg::chain::{Frozen, Pins, Version, diff_document, sha256};
 use crate::prereg::document::Document;
+use crate::prereg::sample::RunRecord;
 use crate::prereg::samples::file as samples_file;
 use crate::sys::git::trees::{list_changes, list_commits, list_tree, read_head};
-use crate::sys::{files, host};
+use crate::sys::{clock, files, host};
 
 /// What the tree holds that is no part of a measured program.
 const NOT_CODE: [&str; 7] =
@@ -37,6 +38,19 @@ pub(super) struct Checked {
 }
 
 impl Checked {
+    /// The first line of a run's samples.
+    pub(super) fn run_record(&self, name: &str) -> anyhow::Result<RunRecord> {
+        let version = self.version()?;
+        Ok(RunRecord {
+            name: name.to_owned(),
+            version: version.version,
+            entry_sha256: version.entry_sha256.clone(),
+            date: clock::today(),
+            machine: self.machine.clone(),
+            commit: self.head.clone(),
+        })
+    }
+
     pub(super) fn version(&self) -> anyhow::Result<&Version> {
         self.frozen.last()
     }
@@ -47,7 +61,7 @@ pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
     let name = &ladder.name;
     let frozen = ladder.require_frozen()?;
     let version = frozen.last()?.clone();
-    let amend = format!("put it back, or: cargo xtask prereg amend {name} --why \"…\"");
+    let amend = format!("restore it, or run: cargo xtask prereg amend {name} --why \"…\"");
     let text = files::read_text(&ladder.root.join(ladder.document_path()))?;
     if let Some(diff) = diff_document(&version.document, &text, name) {
         return Err(anyhow::anyhow!(
@@ -68,14 +82,14 @@ pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
     let mut notes = Vec::new();
     if pins.commit != version.pins.commit {
         notes.push(format!(
-            "commit {} is checked out, {} was frozen; the code of the rungs is the same",
+            "commit {} is checked out and {} was frozen; the code that the rungs run is the same",
             short(&pins.commit),
             short(&version.pins.commit)
         ));
     }
     if pins.machine != version.pins.machine {
         notes.push(format!(
-            "this is {}, and the ladder was frozen on {}: the report will say so",
+            "this is {}, but the ladder was frozen on {}; the report will say so",
             pins.machine, version.pins.machine
         ));
     }
@@ -96,7 +110,7 @@ fn check_pins(frozen: &Pins, now: &Pins, document: &Document, amend: &str) -> an
     }
     if frozen.model_sha256 != now.model_sha256 {
         return changed(format!(
-            "model `{}` is not the one that was frozen: its SHA-256 is {}…, not {}…",
+            "model `{}` changed after the ladder was frozen: its SHA-256 is {}…, not {}…",
             document.protocol.model,
             short(&now.model_sha256),
             short(&frozen.model_sha256)
@@ -104,13 +118,13 @@ fn check_pins(frozen: &Pins, now: &Pins, document: &Document, amend: &str) -> an
     }
     if frozen.code_sha256 != now.code_sha256 {
         return changed(format!(
-            "the code that rungs run is not what was frozen at commit {}",
+            "the code that the rungs run differs from what was frozen at commit {}",
             short(&frozen.commit)
         ));
     }
     for (revision, commits) in &frozen.revisions {
         if now.revisions.get(revision) != Some(commits) {
-            return changed(format!("revision `{revision}` is not what was frozen"));
+            return changed(format!("revision `{revision}` has moved since the ladder was frozen"));
         }
     }
     Ok(())
@@ -139,7 +153,7 @@ fn check_committed(
         return Ok(());
     }
     Err(anyhow::anyhow!("not committed: {}", changes.join(", ")))
-        .hint("commit them: a run refers to a commit that others can look at")
+        .hint("commit them: a run names a commit that others can check out")
 }
 
 /// Whether a path belongs to what a program of this workspace is built from.
@@ -165,7 +179,7 @@ pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Res
         runner_sha256: sha256(runner_text.as_bytes()),
         model_sha256: read_model_hash(root, &model)?,
         revisions,
-        machine: host::read_host_facts().hardware(),
+        machine: host::read_host_facts()?.hardware(),
     })
 }
 
@@ -219,8 +233,8 @@ fn no_vars() -> CellVars {
 
 fn resolve_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {
     let mut models = model_store::resolve_models(root, &[word.to_owned()])?;
-    let model = models.pop().with_context(|| format!("model `{word}` stands for nothing"))?;
-    ensure!(models.is_empty(), "`{word}` stands for several models, and a ladder has one");
+    let model = models.pop().with_context(|| format!("`{word}` matches no model"))?;
+    ensure!(models.is_empty(), "`{word}` matches several models, and a ladder has one");
     if model.kind == ModelKind::Missing {
         let why = model.note.clone().unwrap_or_default();
         return Err(anyhow::anyhow!("model `{word}` is missing: {why}"))

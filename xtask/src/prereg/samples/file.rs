@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::sys::files::{AppendFile, read_text_if_present, sync_parent};
+use crate::sys::files::{AppendFile, read_text_if_present};
 
 /// Opens the file, creating it where there is none, and returns what it holds.
 ///
@@ -29,25 +29,6 @@ pub(crate) fn open_samples(path: &Path) -> anyhow::Result<(AppendFile, String, O
         })
         .with_context(|| format!("cannot repair `{}`", path.display()))?;
     Ok((AppendFile::open_append(path)?, text, Some(torn)))
-}
-
-/// Replaces a file that is made from others, at once: a reader sees the old one or the new one.
-pub(crate) fn write_derived(path: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let write = || -> anyhow::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        std::io::Write::write_all(&mut file, text.as_bytes())?;
-        file.as_file().sync_all()?;
-        // Readable for others as an ordinary file is: a temporary one is not.
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt as _;
-            file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
-        }
-        file.persist(path)?;
-        sync_parent(path)
-    };
-    write().with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// The names of the folders in a folder, sorted; none where there is no such folder.

@@ -138,7 +138,7 @@ impl Checkout {
     }
 
     pub(crate) fn csv(&self, path: &str) -> anyhow::Result<Table> {
-        parse_csv(&self.read(path)?).with_context(|| format!("`{path}` is no CSV"))
+        parse_csv(&self.read(path)?).with_context(|| format!("`{path}` is not a CSV"))
     }
 
     /// Model, length and class of each row; measured ones have the class `measured`.

@@ -50,7 +50,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "signatures",
-        promise: "each sign of memory running out is known, and no near miss is",
+        promise: "each sign of memory running out is recognised, and no near miss is",
         prove: |_| class::signatures(),
     },
     Scenario {
@@ -90,7 +90,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "real-oom",
-        promise: "the real engine runs out of a limited memory and is kept from doing so again",
+        promise: "the real engine runs out of memory under a limit, and is not launched into it again",
         prove: real::real_oom,
     },
 ];
@@ -127,7 +127,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
 fn plan_scenarios(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
     let known: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        anyhow::bail!("no scenario `{unknown}`; the scenarios are {}", known.join(", "));
+        anyhow::bail!("there is no scenario `{unknown}`; the scenarios are {}", known.join(", "));
     }
     let is_chosen =
         |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);
@@ -151,6 +151,9 @@ mod tests {
         assert_eq!(chosen, ["record", "kill"]);
         assert_eq!(plan_scenarios(&[]).unwrap().len(), SCENARIOS.len());
         let error = plan_scenarios(&names(&["oom"])).map(|_| ()).unwrap_err().to_string();
-        assert!(error.starts_with("no scenario `oom`; the scenarios are fake-oom, "), "{error}");
+        assert!(
+            error.starts_with("there is no scenario `oom`; the scenarios are fake-oom, "),
+            "{error}"
+        );
     }
 }

@@ -9,7 +9,9 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 
 use crate::selftest::scripted::args::Args;
-use crate::selftest::scripted::{Launch, ReportKind, Script, ScriptedCell, render_profile_lines};
+use crate::selftest::scripted::{
+    ReportKind, Script, ScriptedCell, ScriptedLaunch, render_profile_lines,
+};
 
 /// Plays one launch. Its exit code is the script's.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -22,7 +24,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         None => 0,
     };
-    let launch = Launch {
+    let launch = ScriptedLaunch {
         model: args.model.clone(),
         len: args.prompt_tokens,
         max_tokens: args.max_tokens,

@@ -21,7 +21,7 @@ use crate::model::reference::ResolvedModel;
 use crate::model::store::file as model_store;
 use crate::sweep::args::Args;
 use crate::sweep::definition::{
-    SweepConfig, choose_default_config, parse_lengths, parse_sweep_config, split_words,
+    SweepConfig, choose_default_config, parse_lengths, parse_sweep_config, split_models,
 };
 use crate::sweep::table::{PlanLine, render_plan};
 use crate::sys::hardware::{Backend, HostFacts};
@@ -63,7 +63,7 @@ pub(super) fn prepare(
         Some(start) => request.or(start.request.clone()),
         None => request,
     };
-    let host = host::read_host_facts();
+    let host = host::read_host_facts()?;
     let config_path = match &request.config {
         Some(path) => path.clone(),
         None => {
@@ -241,7 +241,7 @@ fn request_of(root: &Path, args: &Args) -> anyhow::Result<Request> {
     let fake_oom = args.fake_oom.clone().or_else(|| env::read_var(FAKE_OOM_VAR));
     Ok(Request {
         config,
-        models: args.models.as_deref().map(|text| split_words(text, &[])),
+        models: split_models(&args.models)?,
         lengths: args.lengths.as_deref().map(parse_lengths).transpose()?,
         max_tokens: args.max_tokens,
         warmup_tokens: args.warmup_tokens,

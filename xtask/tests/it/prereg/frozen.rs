@@ -33,9 +33,14 @@ fn rules_in_another_order_are_refused() {
 #[test]
 fn a_swapped_model_runner_or_program_is_refused() {
     for (file, from, to, says) in [
-        ("model.toml", "layers = 1", "layers = 2", "model `model.toml` is not the one"),
+        ("model.toml", "layers = 1", "layers = 2", "model `model.toml` changed after"),
         ("bench-configs/runners/scripted.toml", "\"--model\"", "\"--model\" ", "runner `scripted`"),
-        ("script.toml", "2.495", "2.395", "the code that rungs run is not what was frozen"),
+        (
+            "script.toml",
+            "2.495",
+            "2.395",
+            "the code that the rungs run differs from what was frozen",
+        ),
     ] {
         let lab = Lab::frozen(&Figures::default());
         lab.edit(file, from, to);
@@ -59,7 +64,9 @@ fn what_is_not_committed_is_refused_and_a_commit_on_top_is_a_note() {
     lab.commit("x");
     let output = lab.prereg(&["run", "seed"]).exits_with(1);
     let told = output.stderr;
-    assert!(told.contains("note: commit ") && told.contains("the code of the rungs is the same"));
+    assert!(
+        told.contains("note: commit ") && told.contains("the code that the rungs run is the same")
+    );
 }
 
 #[test]
@@ -75,7 +82,7 @@ fn another_machine_is_a_note_at_the_start_and_a_refusal_in_the_middle() {
     let output = lab.prereg(&["run", "seed"]).exits_with(1);
     assert!(output.stderr.contains("the ladder was frozen on NVIDIA_GB10_122GB"));
     let report = lab.report();
-    assert!(report.contains("- frozen on NVIDIA_GB10_122GB, run on "), "{report}");
+    assert!(report.contains("- frozen on NVIDIA_GB10_122GB and run on "), "{report}");
 
     // A run that began elsewhere is not gone on with here.
     let samples = lab.run_folder().join("samples.jsonl");
@@ -84,7 +91,7 @@ fn another_machine_is_a_note_at_the_start_and_a_refusal_in_the_middle() {
     let text = first.join("\n").replace(machine, "NVIDIA_GB10_122GB") + "\n";
     lab.write(&samples, text);
     let output = lab.prereg(&["run", "seed", "--resume"]).exits_with(2);
-    assert!(output.stderr.contains("rungs of two machines do not compare"), "{}", output.stderr);
+    assert!(output.stderr.contains("rungs from two machines do not compare"), "{}", output.stderr);
 }
 
 /// The frozen file with its entry hashes made to fit what it says.
@@ -125,7 +132,7 @@ fn an_amendment_is_named_with_whether_data_existed() {
     lab.commit("x");
     lab.prereg(&["run", "seed"]).exits_with(1);
     let report = lab.report();
-    assert!(report.contains("made before there was any data: a word in the question"), "{report}");
+    assert!(report.contains("frozen before any data existed: a word in the question"), "{report}");
 
     lab.edit(DOCUMENT, "primary < 5 % or", "primary < 4 % or");
     // The linter sees what the hasty change left uncovered, before it is frozen.
@@ -134,13 +141,13 @@ fn an_amendment_is_named_with_whether_data_existed() {
     lab.edit(DOCUMENT, "primary >= 5 % and o", "primary >= 4 % and o");
     lab.edit(DOCUMENT, "primary >= 5 % and not", "primary >= 4 % and not");
     let output = lab.prereg(&["amend", "seed", "--why", "the bar was too high"]).exits_with(0);
-    assert!(output.stderr.contains("11 launch(es) in 1 run(s) existed"), "{}", output.stderr);
+    assert!(output.stderr.contains("11 launches in 1 run existed"), "{}", output.stderr);
     lab.commit("x");
     lab.prereg(&["run", "seed"]).exits_with(1);
     let second = lab.runs().pop().unwrap();
     let report = lab.read(second.join("report.md"));
     assert!(
-        report.contains("made **after 11 launch(es) in 1 run(s)**: the bar was too high"),
+        report.contains("frozen **after 11 launches in 1 run**: the bar was too high"),
         "{report}"
     );
 }

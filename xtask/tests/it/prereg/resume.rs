@@ -10,7 +10,7 @@ fn a_version_is_run_once_unless_the_report_may_say_why_again() {
     let lab = Lab::frozen(&Figures::default());
     lab.prereg(&["run", "seed"]).exits_with(1);
     let output = lab.prereg(&["run", "seed"]).exits_with(2);
-    assert!(output.stderr.contains("this version was run: "), "{}", output.stderr);
+    assert!(output.stderr.contains("this version has been run: "), "{}", output.stderr);
     let output = lab.prereg(&["run", "seed", "--resume"]).exits_with(2);
     assert!(output.stderr.contains("is complete"), "{}", output.stderr);
     lab.prereg(&["run", "seed", "--again", "the fan was broken"]).exits_with(1);
@@ -40,7 +40,7 @@ fn at_the_ceiling_it_stops_and_goes_on_only_with_a_reason() {
     assert_eq!(result["cost"]["over_ceiling"], serde_json::json!(["agreed in review"]));
     let report = lab.report();
     assert!(report.contains("330.0 of 180 min of machine time"), "{report}");
-    assert!(report.contains("It went on past the ceiling: agreed in review"), "{report}");
+    assert!(report.contains("Continued past the ceiling: agreed in review"), "{report}");
 }
 
 #[test]

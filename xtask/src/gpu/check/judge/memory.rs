@@ -67,27 +67,31 @@ pub(crate) fn judge_cap(
         let cap = numbers.report.settings.allocator.as_ref().and_then(|found| found.cap_bytes);
         if cap != Some(wanted << 20) {
             let cap = cap.map_or("no cap".to_owned(), |bytes| format!("a cap of {bytes} bytes"));
-            return Judged::fail(format!("{wanted} MiB were asked for, and {cap} is in force"));
+            return Judged::fail(format!(
+                "a cap of {wanted} MiB was requested, but {cap} is in force"
+            ));
         }
         if let Err(why) = check_under_cap(numbers) {
             return Judged::fail(why);
         }
         let Some(other) = other else {
-            return Judged::not_possible("no run without the tight cap to compare the tokens with");
+            return Judged::not_possible(
+                "there is no run without the tight cap to compare tokens with",
+            );
         };
         if let Err(why) = check_same_tokens(&[other, (leg, numbers)]) {
             return Judged::fail(why);
         }
         let step = numbers.per_step();
         let calls = step.map_or(String::new(), |step| {
-            format!("; a step {:.1} allocs + {:.1} frees", step.driver_allocs, step.driver_frees)
+            format!("; {:.1} allocs + {:.1} frees per step", step.driver_allocs, step.driver_frees)
         });
         let idle = numbers.idle_peak_mib().unwrap_or_default();
         // A cap that was never near proves little, and says so.
-        let slack = if idle * 2.0 < wanted as f64 { ", which was never near" } else { "" };
+        let slack = if idle * 2.0 < wanted as f64 { ", which was never close" } else { "" };
         Judged::pass(
             format!(
-                "at most {idle:.2} MiB idle under a cap of {wanted}{slack}{calls}; same tokens"
+                "at most {idle:.2} MiB idle under a cap of {wanted} MiB{slack}{calls}; same tokens"
             ),
             json!({ "idle_peak_mib": idle, "per_step": step }),
         )
@@ -107,23 +111,23 @@ pub(crate) fn judge_oom_rescue(
         let left = leg.leave_free_mib.unwrap_or_default();
         let counted = numbers.total("oom_retries").zip(numbers.total("oom_rescues"));
         let Some((retries, rescues)) = counted else {
-            return Judged::fail("the report has no `oom_retries` and `oom_rescues`");
+            return Judged::fail("the report has no `oom_retries` or no `oom_rescues`");
         };
         let figures = json!({ "left_free_mib": left, "retries": retries, "rescues": rescues });
         if retries == 0 {
             return Judged::not_possible(format!(
-                "memory never ran out, with {left} MiB left free: nothing had to be rescued"
+                "memory never ran out with {left} MiB left free, so nothing had to be rescued"
             ))
             .with(figures);
         }
         if rescues == 0 {
             return Judged::fail(format!(
-                "{retries} allocations were tried again, none was rescued"
+                "{retries} allocations were retried and none was rescued"
             ))
             .with(figures);
         }
         let Some(other) = other else {
-            return Judged::not_possible("no run with free memory to compare the tokens with")
+            return Judged::not_possible("there is no run with free memory to compare tokens with")
                 .with(figures);
         };
         if let Err(why) = check_same_tokens(&[other, (leg, numbers)]) {
@@ -131,8 +135,8 @@ pub(crate) fn judge_oom_rescue(
         }
         Judged::pass(
             format!(
-                "with {left} MiB left free, {rescues} of {retries} allocations that failed were \
-                 rescued; same tokens"
+                "with {left} MiB left free, {rescues} of {retries} failed allocations were rescued; \
+                 same tokens"
             ),
             figures,
         )
@@ -155,7 +159,7 @@ fn check_under_cap(numbers: &LegNumbers) -> Result<(), String> {
 fn check_kept(numbers: &LegNumbers) -> Result<(), String> {
     let windows = &numbers.report.memory.windows;
     let held: Option<Vec<u64>> = windows.iter().map(|window| window.held_end_bytes).collect();
-    let held = held.ok_or("the report says not of every window what is held")?;
+    let held = held.ok_or("the report does not say for every window what is held")?;
     let (Some(&first), Some(&last)) = (held.first(), held.last()) else { return Ok(()) };
     let cap = numbers.report.settings.allocator.as_ref().and_then(|found| found.cap_bytes);
     let cap = cap.ok_or("no cap is in force")?;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Judged;
 use crate::gpu::check::seen::LegEnd;
-use crate::gpu::check::{CheckResult, Verdict};
+use crate::gpu::check::{CheckResult, CheckVerdict};
 
 /// What the checker is told to exit with where it found something.
 pub(crate) const SANITIZER_ERRORS: i32 = 86;
@@ -28,47 +28,54 @@ pub(crate) fn judge_sanitizer(
     end: &LegEnd,
 ) -> CheckResult {
     let (verdict, seen) = match (find_unsupported(said), find_summary(said)) {
-        (Some(words), _) => (Verdict::NotPossible, unchecked(words)),
+        (Some(words), _) => (CheckVerdict::NotPossible, unchecked(words)),
         (None, Some((0, _))) => judge_clean(said, exit, end),
-        (None, Some((_, summary))) => (Verdict::Fail, format!("compute-sanitizer: {summary}")),
+        (None, Some((_, summary))) => (CheckVerdict::Fail, format!("compute-sanitizer: {summary}")),
         (None, None) => judge_without_summary(said, exit, end),
     };
     Judged { verdict, seen, figures: Value::Null }.result(name, vec![leg.to_owned()])
 }
 
 /// The summary counts no errors.
-fn judge_clean(said: &str, exit: Option<i32>, end: &LegEnd) -> (Verdict, String) {
+fn judge_clean(said: &str, exit: Option<i32>, end: &LegEnd) -> (CheckVerdict, String) {
     if exit == Some(SANITIZER_ERRORS) {
-        return (Verdict::Fail, "compute-sanitizer counts 0 errors and found some".to_owned());
+        return (
+            CheckVerdict::Fail,
+            "compute-sanitizer counts 0 errors, but its exit code says that it found some"
+                .to_owned(),
+        );
     }
     let gave_up = own_lines(said).find(|line| GAVE_UP.iter().any(|words| line.contains(words)));
     match (gave_up, end) {
-        (_, LegEnd::Skipped(why)) => (Verdict::NotPossible, why.clone()),
-        (Some(words), _) => (Verdict::NotPossible, unchecked(words)),
-        (None, LegEnd::Measured(_)) => (Verdict::Pass, "compute-sanitizer: 0 errors".to_owned()),
+        (_, LegEnd::Skipped(why)) => (CheckVerdict::NotPossible, why.clone()),
+        (Some(words), _) => (CheckVerdict::NotPossible, unchecked(words)),
+        (None, LegEnd::Measured(_)) => {
+            (CheckVerdict::Pass, "compute-sanitizer: 0 errors".to_owned())
+        }
         (None, LegEnd::Failed(why)) => {
-            (Verdict::Fail, format!("compute-sanitizer: 0 errors, but the run failed: {why}"))
+            (CheckVerdict::Fail, format!("compute-sanitizer: 0 errors, but the run failed: {why}"))
         }
     }
 }
 
-fn judge_without_summary(said: &str, exit: Option<i32>, end: &LegEnd) -> (Verdict, String) {
+fn judge_without_summary(said: &str, exit: Option<i32>, end: &LegEnd) -> (CheckVerdict, String) {
     let last = own_lines(said).filter(|line| *line != "COMPUTE-SANITIZER").last();
     match (end, last) {
-        (LegEnd::Skipped(why), _) => (Verdict::NotPossible, why.clone()),
-        _ if exit == Some(SANITIZER_ERRORS) => {
-            (Verdict::Fail, "compute-sanitizer found errors and does not count them".to_owned())
-        }
-        (_, Some(words)) => (Verdict::NotPossible, unchecked(words)),
-        (LegEnd::Failed(why), None) => (Verdict::NotPossible, unchecked(why)),
+        (LegEnd::Skipped(why), _) => (CheckVerdict::NotPossible, why.clone()),
+        _ if exit == Some(SANITIZER_ERRORS) => (
+            CheckVerdict::Fail,
+            "compute-sanitizer found errors but does not say how many".to_owned(),
+        ),
+        (_, Some(words)) => (CheckVerdict::NotPossible, unchecked(words)),
+        (LegEnd::Failed(why), None) => (CheckVerdict::NotPossible, unchecked(why)),
         (LegEnd::Measured(_), None) => {
-            (Verdict::NotPossible, unchecked("it gave no summary of errors"))
+            (CheckVerdict::NotPossible, unchecked("it printed no error summary"))
         }
     }
 }
 
 fn unchecked(why: &str) -> String {
-    format!("compute-sanitizer did not check it: {why}")
+    format!("compute-sanitizer checked nothing: {why}")
 }
 
 /// The lines of the checker's own, without what marks them.
@@ -108,7 +115,7 @@ mod tests {
         LegEnd::Failed("FAIL:bench, exit code 1: error: no device".to_owned())
     }
 
-    fn judge(lines: &[&str], exit: i32, end: &LegEnd) -> (Verdict, String) {
+    fn judge(lines: &[&str], exit: i32, end: &LegEnd) -> (CheckVerdict, String) {
         let said = lines.iter().map(|line| format!("========= {line}\n")).collect::<String>();
         let said = format!("========= COMPUTE-SANITIZER\nloaded\n{said}the end\n");
         let result = judge_sanitizer("sanitizer/m", "sanitizer", &said, Some(exit), end);
@@ -118,39 +125,42 @@ mod tests {
     #[test]
     fn the_number_of_the_summary_decides_whatever_the_exit_code_is() {
         let clean = judge(&["ERROR SUMMARY: 0 errors"], 0, &measured());
-        assert_eq!(clean, (Verdict::Pass, "compute-sanitizer: 0 errors".to_owned()));
+        assert_eq!(clean, (CheckVerdict::Pass, "compute-sanitizer: 0 errors".to_owned()));
         let lines =
             ["Invalid __global__ write of size 4 bytes", "ERROR SUMMARY: 7 errors (2 not printed)"];
         let seven = "compute-sanitizer: 7 errors (2 not printed)".to_owned();
         for (exit, end) in [(0, measured()), (SANITIZER_ERRORS, failed()), (1, failed())] {
-            assert_eq!(judge(&lines, exit, &end), (Verdict::Fail, seven.clone()));
+            assert_eq!(judge(&lines, exit, &end), (CheckVerdict::Fail, seven.clone()));
         }
         // Each process has its summary: the worst one counts.
         let two = ["ERROR SUMMARY: 7 errors (2 not printed)", "ERROR SUMMARY: 0 errors"];
-        assert_eq!(judge(&two, 0, &measured()), (Verdict::Fail, seven));
+        assert_eq!(judge(&two, 0, &measured()), (CheckVerdict::Fail, seven));
     }
 
     #[test]
     fn without_a_summary_nothing_was_checked_and_the_tool_says_why() {
         let line = "Error: Device not supported. Please refer to the \"Supported Devices\" section";
-        let why = format!("compute-sanitizer did not check it: {line}");
+        let why = format!("compute-sanitizer checked nothing: {line}");
         for (exit, end) in [(1, failed()), (0, measured()), (SANITIZER_ERRORS, failed())] {
-            assert_eq!(judge(&[line], exit, &end), (Verdict::NotPossible, why.clone()));
+            assert_eq!(judge(&[line], exit, &end), (CheckVerdict::NotPossible, why.clone()));
         }
         // Nor was anything where it counts its own trouble.
         for summary in ["ERROR SUMMARY: 0 errors", "ERROR SUMMARY: 1 error"] {
             let lines = [line, summary];
-            assert_eq!(judge(&lines, 1, &failed()), (Verdict::NotPossible, why.clone()));
+            assert_eq!(judge(&lines, 1, &failed()), (CheckVerdict::NotPossible, why.clone()));
         }
         let (verdict, seen) = judge(&[], 0, &measured());
-        assert_eq!(verdict, Verdict::NotPossible);
-        assert_eq!(seen, "compute-sanitizer did not check it: it gave no summary of errors");
+        assert_eq!(verdict, CheckVerdict::NotPossible);
+        assert_eq!(seen, "compute-sanitizer checked nothing: it printed no error summary");
         let words = judge(&["ERROR SUMMARY: many errors"], 0, &measured());
-        assert_eq!(words.0, Verdict::NotPossible, "{}", words.1);
-        let slow = LegEnd::Skipped("the time was up after 80 s of it".to_owned());
+        assert_eq!(words.0, CheckVerdict::NotPossible, "{}", words.1);
+        let slow = LegEnd::Skipped("it was cut off after 80 s, when the time was up".to_owned());
         assert_eq!(
             judge(&[], 1, &slow),
-            (Verdict::NotPossible, "the time was up after 80 s of it".to_owned())
+            (
+                CheckVerdict::NotPossible,
+                "it was cut off after 80 s, when the time was up".to_owned()
+            )
         );
     }
 
@@ -159,12 +169,12 @@ mod tests {
         let gave_up = ["Internal Sanitizer Error: it cannot go on", "ERROR SUMMARY: 0 errors"];
         for end in [measured(), failed()] {
             let (verdict, seen) = judge(&gave_up, 0, &end);
-            assert_eq!(verdict, Verdict::NotPossible);
+            assert_eq!(verdict, CheckVerdict::NotPossible);
             assert!(seen.ends_with(": Internal Sanitizer Error: it cannot go on"), "{seen}");
         }
         let (verdict, seen) = judge(&["ERROR SUMMARY: 0 errors"], 1, &failed());
-        assert_eq!((verdict, seen.contains("no device")), (Verdict::Fail, true), "{seen}");
+        assert_eq!((verdict, seen.contains("no device")), (CheckVerdict::Fail, true), "{seen}");
         let exit = judge(&["ERROR SUMMARY: 0 errors"], SANITIZER_ERRORS, &measured());
-        assert_eq!(exit.0, Verdict::Fail, "{}", exit.1);
+        assert_eq!(exit.0, CheckVerdict::Fail, "{}", exit.1);
     }
 }

@@ -80,7 +80,7 @@ fn run_with(name: &str, setting: Setting, change: impl FnOnce(&mut LegNumbers)) 
 }
 
 fn fails(result: &CheckResult, because: &str) {
-    assert_eq!(result.verdict, Verdict::Fail, "{}", result.seen);
+    assert_eq!(result.verdict, CheckVerdict::Fail, "{}", result.seen);
     assert!(result.seen.contains(because), "{}", result.seen);
 }
 
@@ -88,11 +88,11 @@ fn fails(result: &CheckResult, because: &str) {
 fn a_sound_decode_passes_with_its_figures() {
     let result =
         judge_decode("decode/m", &[run("on-1", Setting::On), run("killed-1", Setting::Killed)]);
-    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
+    assert_eq!(result.verdict, CheckVerdict::Pass, "{}", result.seen);
     assert_eq!(
         result.seen,
-        "a step: on 1.0 allocs + 0.0 frees in 0.00 ms, killed 100.0 allocs + 100.0 frees in 0.10 \
-         ms; tok/s 500.0 on, 500.0 killed (+0.0 %); same tokens in 2 runs"
+        "per step: on 1.0 allocs + 0.0 frees in 0.00 ms, killed 100.0 allocs + 100.0 frees in 0.10 \
+         ms; tok/s: on 500.0, killed 500.0 (+0.0 %); same tokens in 2 runs"
     );
     assert_eq!(result.figures["on"]["driver_allocs_per_step"], 1.0);
     assert_eq!(result.legs, ["on-1", "killed-1"]);
@@ -102,7 +102,7 @@ fn a_sound_decode_passes_with_its_figures() {
 fn tokens_that_part_fail() {
     let other = run_with("killed-1", Setting::Killed, |run| run.report.output.token_ids[3] = 99);
     let result = judge_decode("decode/m", &[run("on-1", Setting::On), other]);
-    fails(&result, "on-1 and killed-1 part at token 3: 10 and 99");
+    fails(&result, "on-1 and killed-1 differ at token 3: 10 and 99");
     let none = run_with("killed-1", Setting::Killed, |run| run.report.output.token_ids.clear());
     fails(&judge_decode("d", &[run("on-1", Setting::On), none]), "killed-1 reports no tokens");
 }
@@ -133,7 +133,7 @@ fn a_setting_that_is_not_in_force_fails() {
         "d",
         &[run("on-1", Setting::On), run_with("killed-1", Setting::Killed, state("policy"))],
     );
-    fails(&result, "killed-1: the allocator is `policy`, where `killed` was asked for");
+    fails(&result, "killed-1: the allocator is `policy`, but `killed` was requested");
     let fallback = run_with("on-1", Setting::On, |run| {
         let settings = run.report.settings.allocator.as_mut().unwrap();
         settings.driver = Some("cuda-pool".to_owned());
@@ -141,7 +141,7 @@ fn a_setting_that_is_not_in_force_fails() {
     });
     fails(
         &judge_decode("d", &[fallback]),
-        "the fallback `cuda-pool` is in force, not the cache: the hook is shadowed",
+        "the fallback `cuda-pool` is in force instead of the cache: the hook is shadowed",
     );
     let driver = |name: Option<&str>| {
         let name = name.map(str::to_owned);
@@ -171,7 +171,7 @@ fn a_cache_that_saves_nothing_or_a_hook_that_sees_nothing_fails() {
     let result = judge_decode("d", &[with_allocs(Setting::On, 50), run("k", Setting::Killed)]);
     fails(&result, "on makes 50.0 driver allocations a step, killed 100.0");
     let result = judge_decode("d", &[run("on", Setting::On), with_allocs(Setting::Killed, 0)]);
-    fails(&result, "the hook is not in candle's way");
+    fails(&result, "the hook does not see candle's");
 }
 
 #[test]
@@ -179,27 +179,27 @@ fn sums_that_do_not_add_up_and_counters_that_must_be_zero_fail() {
     let torn = run_with("on-1", Setting::On, |run| {
         run.report.allocator.as_mut().unwrap().totals.hits = 5;
     });
-    fails(&judge_start("s", &[torn]), "10 requests, but hits, misses and bypasses are 6");
+    fails(&judge_start("s", &[torn]), "10 requests, but hits, misses and bypasses add up to 6");
     let nonzero = run_with("on-1", Setting::On, |run| {
         let totals = &mut run.report.allocator.as_mut().unwrap().totals;
         totals.must_be_zero.insert("capture_frees".to_owned(), 3);
     });
-    fails(&judge_start("s", &[nonzero]), "`capture_frees` must be 0 and is 3");
+    fails(&judge_start("s", &[nonzero]), "`capture_frees` must be 0 but is 3");
     let one_less = run_with("on-1", Setting::On, |run| {
         let totals = &mut run.report.allocator.as_mut().unwrap().totals;
         totals.must_be_zero.remove("cap_overshoots");
     });
-    fails(&judge_start("s", &[one_less]), "`cap_overshoots` must be 0 and is not reported");
+    fails(&judge_start("s", &[one_less]), "`cap_overshoots` must be 0 but is not reported");
     let none = run_with("on-1", Setting::On, |run| {
         run.report.allocator.as_mut().unwrap().totals.must_be_zero.clear();
     });
-    fails(&judge_start("s", &[none]), "must be 0 and is not reported");
+    fails(&judge_start("s", &[none]), "must be 0 but is not reported");
     // A counter that this program does not know is held to its word too.
     let newer = run_with("on-1", Setting::On, |run| {
         let totals = &mut run.report.allocator.as_mut().unwrap().totals;
         totals.must_be_zero.insert("later_troubles".to_owned(), 1);
     });
-    fails(&judge_start("s", &[newer]), "`later_troubles` must be 0 and is 1");
+    fails(&judge_start("s", &[newer]), "`later_troubles` must be 0 but is 1");
 }
 
 #[test]
@@ -207,10 +207,10 @@ fn runs_of_the_same_length_must_yield_as_many_tokens() {
     let short =
         run_with("killed-1", Setting::Killed, |run| run.report.output.token_ids.truncate(1));
     let result = judge_decode("d", &[run("on-1", Setting::On), short]);
-    fails(&result, "on-1 yields 5 tokens, killed-1 only 1");
+    fails(&result, "on-1 generated 5 tokens, killed-1 only 1");
     let short = run_with("on", Setting::On, |run| run.report.output.token_ids.truncate(1));
     let result = judge_memory("m", &[short, run("killed", Setting::Killed)]);
-    fails(&result, "killed yields 5 tokens, on only 1");
+    fails(&result, "killed generated 5 tokens, on only 1");
     // What was asked for another length is compared as far as the shorter one goes.
     let (mut longer, end) = run("cap", Setting::CapMib(1));
     longer.max_tokens = 9;
@@ -219,14 +219,14 @@ fn runs_of_the_same_length_must_yield_as_many_tokens() {
     let on = (leg("on-1", Setting::On), numbers(Setting::On));
     let runs = [(longer, LegEnd::Measured(longer_numbers))];
     let result = judge_cap("c", &runs, Some((&on.0, &on.1)));
-    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
+    assert_eq!(result.verdict, CheckVerdict::Pass, "{}", result.seen);
 }
 
 #[test]
 fn a_run_on_another_device_fails() {
     let cpu = run_with("start", Setting::On, |run| run.report.device.backend = Some("cpu".into()));
     fails(&judge_start("s", &[cpu]), "it ran on cpu");
-    assert_eq!(judge_start("s", &[run("start", Setting::On)]).verdict, Verdict::Pass);
+    assert_eq!(judge_start("s", &[run("start", Setting::On)]).verdict, CheckVerdict::Pass);
 }
 
 #[test]
@@ -238,12 +238,12 @@ fn a_failed_run_fails_and_a_skipped_one_leaves_the_rest() {
     let runs =
         [run("on-1", Setting::On), run("killed-1", Setting::Killed), skipped("on-2", Setting::On)];
     let result = judge_decode("d", &runs);
-    assert_eq!(result.verdict, Verdict::Pass);
-    assert!(result.seen.ends_with("; left out on-2: 3 s are left"), "{}", result.seen);
+    assert_eq!(result.verdict, CheckVerdict::Pass);
+    assert!(result.seen.ends_with("; skipped on-2: 3 s are left"), "{}", result.seen);
     let one = judge_decode("d", &[run("on-1", Setting::On), skipped("killed-1", Setting::Killed)]);
-    assert_eq!(one.verdict, Verdict::NotPossible);
+    assert_eq!(one.verdict, CheckVerdict::NotPossible);
     let none = judge_decode("d", &[skipped("on-1", Setting::On)]);
-    assert_eq!((none.verdict, none.legs.len()), (Verdict::NotPossible, 0));
+    assert_eq!((none.verdict, none.legs.len()), (CheckVerdict::NotPossible, 0));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn the_memory_curve_is_held_to_the_cap() {
         run("killed", Setting::Killed),
     ];
     let result = judge_memory("memory/m", &runs);
-    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
+    assert_eq!(result.verdict, CheckVerdict::Pass, "{}", result.seen);
     assert!(result.seen.contains("on flat (+0.000 MiB a token, 9 MiB held at the end)"));
     assert!(result.seen.contains("unbounded growing (+4.000 MiB a token"), "{}", result.seen);
     // Without a cache nobody adds up; what the device has left tells instead.
@@ -286,7 +286,7 @@ fn the_memory_curve_is_held_to_the_cap() {
 #[test]
 fn one_run_alone_has_not_the_same_tokens_as_another() {
     let result = judge_memory("m", &[run("on", Setting::On)]);
-    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
+    assert_eq!(result.verdict, CheckVerdict::Pass, "{}", result.seen);
     assert!(!result.seen.contains("same tokens"), "{}", result.seen);
     let result = judge_memory("m", &[run("on", Setting::On), run("killed", Setting::Killed)]);
     assert!(result.seen.ends_with("; same tokens"), "{}", result.seen);
@@ -298,7 +298,7 @@ fn a_run_without_a_cap_must_have_none() {
         run.report.settings.allocator.as_mut().unwrap().cap_bytes = Some(1 << 30);
     });
     let result = judge_memory("m", &[run("on", Setting::On), capped]);
-    fails(&result, "unbounded: a cap of 1073741824 bytes is in force, where none was asked for");
+    fails(&result, "unbounded: a cap of 1073741824 bytes is in force, but none was requested");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn memory_that_grows_beyond_the_cap_fails() {
     };
     // Growing up to what the cap allows is filling: the live memory of the first window and the cap.
     let result = judge_memory("m", &[growing(1024 / 7)]);
-    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
+    assert_eq!(result.verdict, CheckVerdict::Pass, "{}", result.seen);
     assert!(result.seen.contains("on growing"), "{}", result.seen);
     let result = judge_memory("m", &[growing(256), run("killed", Setting::Killed)]);
     fails(&result, "on: held memory grew from 9 to 1801 MiB, by more than the cap of 1024 MiB");
@@ -321,10 +321,13 @@ fn memory_that_grows_beyond_the_cap_fails() {
     let blind = run_with("on", Setting::On, |run| {
         run.report.memory.windows[7].held_end_bytes = None;
     });
-    fails(&judge_memory("m", &[blind]), "on: the report says not of every window what is held");
+    fails(
+        &judge_memory("m", &[blind]),
+        "on: the report does not say for every window what is held",
+    );
     let short = run_with("on", Setting::On, |run| run.report.memory.windows.truncate(2));
     let result = judge_memory("m", &[short]);
-    assert_eq!(result.verdict, Verdict::NotPossible, "{}", result.seen);
+    assert_eq!(result.verdict, CheckVerdict::NotPossible, "{}", result.seen);
     assert!(result.seen.contains("2 windows are too few for a curve"), "{}", result.seen);
 }
 
@@ -333,22 +336,22 @@ fn a_tight_cap_must_be_in_force_and_kept() {
     let on = (leg("on-1", Setting::On), numbers(Setting::On));
     let other = Some((&on.0, &on.1));
     let result = judge_cap("cap/m", &[run("cap", Setting::CapMib(1))], other);
-    assert_eq!(result.verdict, Verdict::Pass, "{}", result.seen);
-    assert!(result.seen.starts_with("at most 1.00 MiB idle under a cap of 1; a step"));
+    assert_eq!(result.verdict, CheckVerdict::Pass, "{}", result.seen);
+    assert!(result.seen.starts_with("at most 1.00 MiB idle under a cap of 1 MiB; 1.0 allocs"));
     let far = run_with("cap", Setting::CapMib(1), |run| {
         run.report.memory.idle_peak_bytes = Some(1000);
     });
-    assert!(judge_cap("c", &[far], other).seen.contains("a cap of 1, which was never near;"));
+    assert!(judge_cap("c", &[far], other).seen.contains("a cap of 1 MiB, which was never close;"));
     let loose = run_with("cap", Setting::CapMib(1), |run| {
         run.report.settings.allocator.as_mut().unwrap().cap_bytes = Some(1 << 30);
     });
-    fails(&judge_cap("c", &[loose], other), "1 MiB were asked for");
+    fails(&judge_cap("c", &[loose], other), "a cap of 1 MiB was requested");
     let over = run_with("cap", Setting::CapMib(1), |run| {
         run.report.memory.idle_peak_bytes = Some(3 << 20);
     });
     fails(&judge_cap("c", &[over], other), "above the cap");
     let alone = judge_cap("c", &[run("cap", Setting::CapMib(1))], None);
-    assert_eq!(alone.verdict, Verdict::NotPossible);
+    assert_eq!(alone.verdict, CheckVerdict::NotPossible);
 }
 
 #[test]
@@ -361,8 +364,8 @@ fn a_rescue_must_have_happened_to_count() {
         })
     };
     let judge = |run: Run| judge_oom_rescue("o", &[run], Some((&free.0, &free.1)));
-    assert_eq!(judge(rescued(2, 2)).verdict, Verdict::Pass);
-    assert_eq!(judge(rescued(0, 0)).verdict, Verdict::NotPossible);
+    assert_eq!(judge(rescued(2, 2)).verdict, CheckVerdict::Pass);
+    assert_eq!(judge(rescued(0, 0)).verdict, CheckVerdict::NotPossible);
     fails(&judge(rescued(2, 0)), "none was rescued");
     fails(&judge(run("oom-rescue", Setting::On)), "no `oom_retries`");
 }

@@ -27,10 +27,12 @@ fn end_of(outcome: &CellOutcome, estimate_s: f64) -> LegEnd {
     }
     if end.stopped.is_some() {
         if !is_hang(wall_s, estimate_s) {
-            return LegEnd::Skipped(format!("the time was up after {wall_s:.0} s of it"));
+            return LegEnd::Skipped(format!(
+                "it was cut off after {wall_s:.0} s, when the time was up"
+            ));
         }
         return LegEnd::Failed(format!(
-            "it hung: stopped after {wall_s:.0} s, where about {estimate_s:.0} s were expected"
+            "it hung: stopped after {wall_s:.0} s, though about {estimate_s:.0} s were expected"
         ));
     }
     if let Some(class) = outcome.classification {
@@ -98,11 +100,14 @@ mod tests {
         let LegEnd::Failed(why) = end_of(&stopped(StopReason::Timeout, 25), 3.0) else {
             panic!("it is no hang")
         };
-        assert!(why.contains("stopped after 25 s, where about 3 s were expected"), "{why}");
+        assert!(why.contains("stopped after 25 s, though about 3 s were expected"), "{why}");
         // One that was cut off before it can be told from a slow one says nothing.
         for (wall_s, estimate_s) in [(19, 3.0), (79, 20.0), (140, 60.0)] {
             let end = end_of(&stopped(StopReason::Timeout, wall_s), estimate_s);
-            assert_eq!(end, LegEnd::Skipped(format!("the time was up after {wall_s} s of it")));
+            assert_eq!(
+                end,
+                LegEnd::Skipped(format!("it was cut off after {wall_s} s, when the time was up"))
+            );
         }
         // No run may take longer than this, whatever was expected of it.
         assert!(matches!(end_of(&stopped(StopReason::Timeout, 151), 60.0), LegEnd::Failed(_)));

@@ -70,7 +70,7 @@ impl<'a, E: Executor> Launcher<'a, E> {
         if let Some(folder) = out.filter(|folder| files::exists(folder)) {
             return Err(output::taken(folder)).hint("name another folder with --out");
         }
-        let facts = host::read_host_facts();
+        let facts = host::read_host_facts()?;
         let git = git::read_git_state(setup.root);
         let start_entry = json!({
             "event": "gpu_check_start",

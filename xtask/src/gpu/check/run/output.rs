@@ -73,7 +73,7 @@ fn numbered(parent: &Path, date: &str, card_slug: &str) -> impl Iterator<Item = 
 
 /// The error of a folder that is there already.
 pub(super) fn taken(folder: &Path) -> anyhow::Error {
-    anyhow!("`{}` is there already, and nothing in it is overwritten", folder.display())
+    anyhow!("`{}` already exists, and nothing in it is overwritten", folder.display())
 }
 
 pub(super) fn render_json(result: &GpuResult) -> String {

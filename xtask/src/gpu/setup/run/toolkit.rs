@@ -31,7 +31,7 @@ pub(super) fn find_or_install(folder: &Path, args: &Args) -> anyhow::Result<Tool
             toolkit
         }
         None => {
-            let release = find_release(&args.cuda_version).context("no such release")?;
+            let release = find_release(&args.cuda_version).context("there is no such release")?;
             let environment = folder.join(format!("wheels-{}", release.name));
             let (home, installed) = install(&environment, release)
                 .context("cannot make a CUDA toolchain from wheels")?;
@@ -50,7 +50,7 @@ pub(super) fn find_or_install(folder: &Path, args: &Args) -> anyhow::Result<Tool
     };
     if !toolkit.version.is_known() {
         return Err(anyhow!(
-            "CUDA {} is not one that the pinned cudarc knows: {}",
+            "the pinned cudarc does not know CUDA {}; it knows {}",
             toolkit.version,
             ToolkitVersion::known_range()
         ))

@@ -3,41 +3,37 @@
 use std::collections::BTreeSet;
 
 use super::Problems;
-use crate::prereg::document::signature::{NUMBERS, Place, Scope, check_known};
-use crate::prereg::document::{Action, Document, OracleCheck, Role};
+use crate::prereg::document::signature::{NUMBERS, Place, Scope, check_known, ids_of};
+use crate::prereg::document::{Action, Document, OracleCheck, ReadRole};
 use crate::stats::expr::{Expr, Kind};
 
 impl Problems {
     /// Names are unique within their kind, and expressions can spell them.
     pub(super) fn check_ids(&mut self, document: &Document) {
-        let kinds: [(&str, Vec<&str>); 6] = [
-            ("metric", document.metrics.iter().map(|one| one.id.as_str()).collect()),
-            ("oracle", document.oracles.iter().map(|one| one.id.as_str()).collect()),
-            ("item", document.items.iter().map(|one| one.id.as_str()).collect()),
-            ("rung", document.rungs.iter().map(|one| one.id.as_str()).collect()),
-            ("rule", document.rules.iter().map(|one| one.id.as_str()).collect()),
-            (
-                "read or guard",
-                (document.reads.iter().map(|one| one.id.as_str()))
-                    .chain(document.guards.iter().map(|one| one.id.as_str()))
-                    .collect(),
-            ),
-        ];
-        for (kind, ids) in kinds {
+        let of = |kind| (kind, ids_of(document, kind));
+        let reads_and_guards = [ids_of(document, "read"), ids_of(document, "guard")].concat();
+        for (kind, ids) in [
+            of("metric"),
+            of("oracle"),
+            of("item"),
+            of("rung"),
+            of("rule"),
+            ("read or guard", reads_and_guards),
+        ] {
             let mut seen = BTreeSet::new();
-            for id in ids {
+            for id in &ids {
                 let plain = id.starts_with(|c: char| c.is_ascii_alphabetic())
                     && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
                 let reserved = ["and", "or", "not", "always", "never", "value", "null"];
-                if !plain || reserved.contains(&id) || NUMBERS.contains(&id) {
+                if !plain || reserved.contains(&id.as_str()) || NUMBERS.contains(&id.as_str()) {
                     self.note(
                         &format!("{kind} `{id}`"),
-                        "a name is letters, digits and `_`, begins with a letter, and is no word of \
-                         the rules' language",
+                        "a name starts with a letter, has only letters, digits and `_`, and is not \
+                         a word of the rules' language",
                     );
                 }
                 if !seen.insert(id) {
-                    self.note(&format!("{kind} `{id}`"), "the name is taken");
+                    self.note(&format!("{kind} `{id}`"), "the name is used twice");
                 }
             }
         }
@@ -49,7 +45,7 @@ impl Problems {
             if !plain || !numbers.insert(number) {
                 self.note(
                     &format!("expectation `{number}`"),
-                    "a number is like `3` or `3b`, and each is used once",
+                    "a number looks like `3` or `3b`, and each is used once",
                 );
             }
         }
@@ -57,15 +53,6 @@ impl Problems {
 
     /// What refers to another part by name finds it.
     pub(super) fn check_references(&mut self, document: &Document) {
-        let ids = |kind: &str| -> Vec<String> {
-            match kind {
-                "metric" => document.metrics.iter().map(|one| one.id.clone()).collect(),
-                "oracle" => document.oracles.iter().map(|one| one.id.clone()).collect(),
-                "item" => document.items.iter().map(|one| one.id.clone()).collect(),
-                "rung" => document.rungs.iter().map(|one| one.id.clone()).collect(),
-                _ => document.reads.iter().map(|one| one.id.clone()).collect(),
-            }
-        };
         let mut uses: Vec<(String, &str, &str)> = Vec::new();
         for item in &document.items {
             let place = format!("item `{}`", item.id);
@@ -110,7 +97,7 @@ impl Problems {
             uses.extend(transfer.reads.iter().map(|id| (place.clone(), "read", id.as_str())));
         }
         for (place, kind, id) in uses {
-            self.or_note(&place, check_known(kind, id, &ids(kind)), ());
+            self.or_note(&place, check_known(kind, id, &ids_of(document, kind)), ());
         }
         match document.rungs.first() {
             None => self.note("rungs", "there are none; the first is the base"),
@@ -120,9 +107,9 @@ impl Problems {
             ),
             Some(_) => {}
         }
-        let primaries = document.reads.iter().filter(|read| read.role == Role::Primary).count();
+        let primaries = document.reads.iter().filter(|read| read.role == ReadRole::Primary).count();
         if primaries != 1 {
-            self.note("reads", format!("exactly one is `primary`, not {primaries}"));
+            self.note("reads", format!("exactly one read must be `primary`, not {primaries}"));
         }
         for (kind, empty) in
             [("metrics", document.metrics.is_empty()), ("rules", document.rules.is_empty())]
@@ -144,7 +131,7 @@ impl Problems {
             match expr.check(&Scope { document, place: at }) {
                 Ok(yields) if yields == kind => {}
                 Ok(yields) => {
-                    found.push((place, format!("it is {yields}, where {kind} is needed")))
+                    found.push((place, format!("{kind} is needed here, but this is {yields}")))
                 }
                 Err(problem) => found.push((place, problem)),
             }

@@ -30,7 +30,7 @@ pub(super) fn oracle_check(raw: &RawOracle) -> Result<OracleCheck, String> {
         ("exit", raw.exit.is_some()),
     ];
     if let Some((key, _)) = given.iter().find(|(key, given)| *given && !allowed.contains(key)) {
-        return Err(format!("`{key}` means nothing to a `{}` oracle", raw.kind));
+        return Err(format!("a `{}` oracle takes no `{key}`", raw.kind));
     }
     match raw.kind.as_str() {
         "tokens-equal" => Ok(OracleCheck::TokensEqual),
@@ -42,7 +42,7 @@ pub(super) fn oracle_check(raw: &RawOracle) -> Result<OracleCheck, String> {
             if inner && !file.is_empty() {
                 Ok(OracleCheck::FileEqual { file })
             } else {
-                Err(format!("`{file}` is not within the launch's output folder"))
+                Err(format!("`file` must lie in the launch's output folder, and `{file}` does not"))
             }
         }
         "metric" => Ok(OracleCheck::Metric {
@@ -71,11 +71,11 @@ pub(super) fn oracle_check(raw: &RawOracle) -> Result<OracleCheck, String> {
 fn parse_bound(text: &str) -> Result<Bound, String> {
     let (of, at_most) = text
         .split_once("<=")
-        .ok_or_else(|| format!("`{text}` is no bound like `abs <= 1e-3` or `rel <= 1 %`"))?;
+        .ok_or_else(|| format!("`{text}` is not a bound; write `abs <= 1e-3` or `rel <= 1 %`"))?;
     let of = match of.trim() {
         "abs" => Difference::Absolute,
         "rel" => Difference::Relative,
-        other => return Err(format!("a bound is on `abs` or `rel`, not `{other}`")),
+        other => return Err(format!("a bound limits `abs` or `rel`, not `{other}`")),
     };
     Ok(Bound { of, at_most: not_negative(at_most)? })
 }
@@ -84,7 +84,7 @@ fn parse_bound(text: &str) -> Result<Bound, String> {
 fn parse_band(text: &str) -> Result<f64, String> {
     match text.split_once("<=") {
         Some((of, at_most)) if of.trim() == "band" => not_negative(at_most),
-        _ => Err(format!("`{text}` is no bound like `band <= 1`")),
+        _ => Err(format!("`{text}` is not a bound; write `band <= 1`")),
     }
 }
 

@@ -7,7 +7,7 @@ use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
 
 use super::threshold;
 use crate::prereg::document::Document;
-use crate::prereg::judge::{is_fraction, percent};
+use crate::prereg::numbers::{is_fraction, percent};
 use crate::stats::expr::{Expr, Names, Number, Truth};
 
 /// How many combinations are tried; beyond that, as many drawn at random.

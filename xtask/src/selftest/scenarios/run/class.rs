@@ -104,7 +104,7 @@ pub(super) fn results() -> anyhow::Result<String> {
         let value = table.value(row, "decode_tok_s").unwrap_or_default();
         same("speed only where measured", !value.is_empty(), measured)?;
     }
-    Ok("torn, missing, empty, foreign and stale ones: each an empty row with its class".into())
+    Ok("torn, missing, empty, foreign and stale reports: each an empty row with its class".into())
 }
 
 /// Two gigabytes of output before a failure.
@@ -125,5 +125,5 @@ pub(super) fn flood() -> anyhow::Result<String> {
     let peak = ran.rss_peak_bytes.context("the peak of memory is not known here")?;
     let mib = peak >> 20;
     ensure!(peak < 100_000_000, "the harness and its child took {mib} MiB");
-    Ok(format!("classified rightly, at a peak of {mib} MiB"))
+    Ok(format!("classified correctly, at a peak of {mib} MiB"))
 }

@@ -131,7 +131,7 @@ pub(super) fn interrupt() -> anyhow::Result<String> {
     code(&checkout.resume(CSV, &[])?, 0)?;
     same("rows after resuming", checkout.rows(CSV)?.len(), 6)?;
     same("launches after resuming", checkout.take_launches()?.len(), 5)?;
-    Ok("130, journal closed, the cell that was interrupted is measured on resuming".into())
+    Ok("exit code 130, journal closed, the interrupted cell is measured on resuming".into())
 }
 
 /// A disk that fills up in the middle, an output that cannot be written, one that is there.
@@ -166,7 +166,7 @@ pub(super) fn full_disk() -> anyhow::Result<String> {
     says(&ran, "is there already")?;
     same("launches", checkout.take_launches()?.len(), 0)?;
     same("the file that was there", checkout.read("benchmarks/whole.csv")?, whole)?;
-    Ok(format!("{stopped} full disks: exit code 2, whole rows alone, resumed to the same rows"))
+    Ok(format!("{stopped} full disks: exit code 2, whole rows only, resumed to the same rows"))
 }
 
 /// A second sweep while the first one runs.
@@ -182,5 +182,5 @@ pub(super) fn two_sweeps() -> anyhow::Result<String> {
     same("launches", checkout.take_launches()?.len(), 1)?;
     checkout.script("")?;
     code(&checkout.sweep("benchmarks/second.csv", &[])?, 0)?;
-    Ok("the second is refused and named the first, and runs once that is done".into())
+    Ok("the second is refused, names the first, and runs once the first is done".into())
 }

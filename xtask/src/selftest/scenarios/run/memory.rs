@@ -54,7 +54,7 @@ pub(super) fn unsorted() -> anyhow::Result<String> {
         ]),
     )?;
     same("lines of the record", checkout.record_text()?.lines().count(), 2)?;
-    Ok("the least length that ran out of memory decides, whatever the order".into())
+    Ok("the shortest length that ran out of memory decides, in any order".into())
 }
 
 /// A record written by hand; the override; a new out-of-memory under it; pruning.
@@ -90,7 +90,7 @@ pub(super) fn record() -> anyhow::Result<String> {
     same("record after pruning", checkout.record_text()?, "malformed line\n".to_owned())?;
     code(&checkout.sweep("benchmarks/pruned.csv", &["--models", "a"])?, 0)?;
     same("launches after pruning", checkout.take_launches()?.len(), 3)?;
-    Ok("recorded lengths are not launched, the override launches them and still records".into())
+    Ok("recorded lengths are not launched; the override launches them and still records".into())
 }
 
 /// Failures, timeouts, missing models and the estimate leave backstop and record alone.
@@ -172,7 +172,8 @@ pub(super) fn isolation() -> anyhow::Result<String> {
     let ran = checkout.sweep_with("benchmarks/factor.csv", &only_a, &env)?;
     says(&ran, "BENCH_MEM_OVERHEAD_FACTOR: `much` is not a factor; using 1.0")?;
     same("launches", checkout.take_launches()?.len(), 3)?;
-    Ok("failures, timeouts, missing models and estimates: record byte for byte the same".into())
+    Ok("failures, timeouts, missing models and estimates leave every byte of the record alone"
+        .into())
 }
 
 /// Names that a careless reader would mix up.
@@ -208,7 +209,7 @@ pub(super) fn names() -> anyhow::Result<String> {
     code(&ran, 2)?;
     says(&ran, "fake `llama:513` does not name a cell of this run")?;
     does_not_say(&ran, "[done]")?;
-    Ok("five awkward names, each recorded and skipped as itself alone".into())
+    Ok("five awkward names, each recorded and skipped only as itself".into())
 }
 
 fn strings(texts: &[&str]) -> Vec<String> {

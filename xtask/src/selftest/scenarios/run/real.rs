@@ -57,10 +57,10 @@ pub(super) fn real_oom(root: &Path) -> anyhow::Result<String> {
         says(&ran, "SKIP:oom_record")?;
         let len = entry.prompt_target_len;
         return Ok(format!(
-            "64 tokens run under {limit} MiB, {len} end with `{line}`; skipped ever after"
+            "64 tokens run under {limit} MiB, {len} end with `{line}` and are skipped from then on"
         ));
     }
-    bail!("under none of {LIMITS_MB:?} MiB does `tiny` run at 64 tokens")
+    bail!("`tiny` runs at 64 tokens under none of {LIMITS_MB:?} MiB")
 }
 
 /// A small grid under a limit in MiB.

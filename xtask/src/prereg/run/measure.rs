@@ -12,7 +12,8 @@ use super::bench::{Bench, HowEnded};
 use super::launch::Launcher;
 use super::report::{is_written, make_report, render_end, write_report};
 use super::verify::{Checked, check_frozen};
-use super::{Ladder, StoredRun, open_session, source_of};
+use super::{Ladder, StoredRun, free_name};
+use super::{open_session, source_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::cell::guard::RecordRule;
@@ -91,7 +92,7 @@ pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
     Ok(if made.result.is_clean() { Outcome::Done } else { Outcome::Violation })
 }
 
-/// The folder to run in: a new one, or the one to go on with.
+/// The folder to run in: a new one, or the one to resume.
 fn choose_folder(
     ladder: &Ladder<'_>,
     checked: &Checked,
@@ -101,24 +102,24 @@ fn choose_folder(
     if args.resume {
         let last = runs
             .last()
-            .with_context(|| format!("ladder `{}` was never run", ladder.name))
+            .with_context(|| format!("ladder `{}` has not been run", ladder.name))
             .hint(format!("cargo xtask prereg run {}", ladder.name))?;
         if let Some(run) = &last.run {
             ensure!(
                 run.entry_sha256 == checked.version()?.entry_sha256,
-                "run {} is of version {}, and version {} is in force",
+                "run {} belongs to version {}, and version {} is in force",
                 last.name,
                 run.version,
                 checked.version()?.version
             );
             if run.machine != checked.machine {
                 return Err(anyhow::anyhow!(
-                    "run {} began on {}, and this is {}: rungs of two machines do not compare",
+                    "run {} began on {}, and this is {}: rungs from two machines do not compare",
                     last.name,
                     run.machine,
                     checked.machine
                 ))
-                .hint("go on there, or run it here from the start with --again \"reason\"");
+                .hint("resume it there, or start over here with --again \"reason\"");
             }
             // A run that was killed after its last sample still lacks its report.
             if last.is_finished(&checked.document)
@@ -133,15 +134,12 @@ fn choose_folder(
     if args.again.is_none() {
         refuse_second_run(ladder, checked, &runs)?;
     }
-    let date = clock::today();
-    let name = (1..)
-        .map(|number| if number == 1 { date.clone() } else { format!("{date}-{number}") })
-        .find(|name| !runs.iter().any(|run| run.name == *name))
-        .unwrap_or(date);
+    let names: Vec<String> = runs.into_iter().map(|run| run.name).collect();
+    let name = free_name(&clock::today(), &names);
     Ok(ladder.runs_path().join(name))
 }
 
-/// A version is run once: running it until its rules say what one likes is what freezing is against.
+/// A version is run once: running it until the rules say what one likes is what freezing prevents.
 fn refuse_second_run(
     ladder: &Ladder<'_>,
     checked: &Checked,
@@ -153,14 +151,14 @@ fn refuse_second_run(
             continue;
         }
         let again = format!(
-            "cargo xtask prereg run {} --again \"reason\" keeps both, and the report says why",
+            "cargo xtask prereg run {} --again \"reason\" runs it again; both stay, and the report says why",
             ladder.name
         );
         if stored.is_finished(&checked.document) {
-            return Err(anyhow::anyhow!("this version was run: {}", stored.name)).hint(again);
+            return Err(anyhow::anyhow!("this version has been run: {}", stored.name)).hint(again);
         }
         return Err(anyhow::anyhow!("run {} of this version is not finished", stored.name)).hint(
-            format!("cargo xtask prereg run {} --resume goes on with it; {again}", ladder.name),
+            format!("cargo xtask prereg run {} --resume continues it; {again}", ladder.name),
         );
     }
     Ok(())

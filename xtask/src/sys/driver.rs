@@ -1,0 +1,188 @@
+//! The NVIDIA driver: what it says of its GPUs, or that it does not answer.
+//!
+//! A wedged driver blocks whoever asks it inside the kernel, where neither a thread can be ended nor
+//! the process that has it. So a child asks, with a deadline, and is left behind if need be: this
+//! program started again as `driver-facts`, which loads NVML, else `nvidia-smi`. The harness itself
+//! never opens the driver, and leaves its GPUs as asleep between two cells as it found them.
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use serde::{Deserialize, Serialize};
+
+use super::command::ToolError;
+use super::{env, host, terminal};
+use crate::base::diagnostic::HintExt as _;
+
+pub(crate) mod nvml;
+mod smi;
+
+/// How long each question may take, in seconds, where [`DEADLINE_VAR`] does not say otherwise.
+const DEADLINE_S: f64 = 5.0;
+const DEADLINE_VAR: &str = "ARC_DRIVER_DEADLINE_S";
+
+const SILENT_HINT: &str = "a wedged driver needs a reboot (`sudo dmesg | grep -iE 'nvrm|xid'` may \
+                           say why); if the GPUs are only slow to wake up, run `sudo nvidia-smi \
+                           -pm 1` or set ARC_DRIVER_DEADLINE_S=30";
+
+/// What came of asking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// There is no NVIDIA driver.
+    Absent,
+    Facts(DriverFacts),
+    /// There is one, and it does not answer in time.
+    Silent,
+}
+
+/// What the driver said. What it does not tell is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DriverFacts {
+    pub(crate) version: Option<String>,
+    /// In the driver's order; never empty.
+    pub(crate) gpus: Vec<Gpu>,
+    /// Processes that compute on any of the GPUs.
+    pub(crate) compute_processes: Option<u64>,
+    /// Why clocks are lowered right now, over all GPUs: NVML's bit mask.
+    pub(crate) clock_event_reasons: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Gpu {
+    pub(crate) name: String,
+    /// `None` where it shares the system's memory.
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+impl DriverFacts {
+    /// Whether heat or power slows a GPU down: software power cap, hardware slowdown, software and
+    /// hardware thermal slowdown, power brake. Idle clocks are no slowdown.
+    pub(crate) fn throttled(&self) -> Option<bool> {
+        const SLOWDOWNS: u64 = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
+        Some(self.clock_event_reasons? & SLOWDOWNS != 0)
+    }
+}
+
+/// What the driver says; `None` where there is no driver.
+///
+/// # Errors
+///
+/// When it does not answer.
+pub(crate) fn read_driver() -> anyhow::Result<Option<DriverFacts>> {
+    match ask() {
+        Answer::Absent => Ok(None),
+        Answer::Facts(facts) => Ok(Some(facts)),
+        Answer::Silent => Err(anyhow!("the NVIDIA driver does not answer")).hint(SILENT_HINT),
+    }
+}
+
+/// Asks NVML, or `nvidia-smi` where NVML cannot be loaded or fails.
+pub(crate) fn ask() -> Answer {
+    let has_driver = Path::new("/proc/driver/nvidia").exists();
+    let smi = host::which("nvidia-smi");
+    if !has_driver && smi.is_none() && nvml::named_library().is_none() {
+        return Answer::Absent;
+    }
+    let deadline = deadline();
+    let asked = nvml::ask(deadline).or_else(|no_reply| match (no_reply, smi) {
+        (NoReply::Failed, Some(smi)) => smi::ask(&smi, deadline),
+        (no_reply, _) => Err(no_reply),
+    });
+    match asked {
+        Ok(facts) => Answer::Facts(facts),
+        Err(NoReply::Late) => Answer::Silent,
+        Err(NoReply::Failed) => match Path::new("/proc/driver/nvidia/gpus").exists() {
+            true => Answer::Facts(unknown_gpu()),
+            false => Answer::Absent,
+        },
+    }
+}
+
+/// Why one way of asking brought nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoReply {
+    /// It did not end in time.
+    Late,
+    /// It could not be started, failed, or said what nobody understands.
+    Failed,
+}
+
+impl From<ToolError> for NoReply {
+    fn from(error: ToolError) -> NoReply {
+        match error {
+            ToolError::Deadline { .. } => NoReply::Late,
+            ToolError::Start { .. } => NoReply::Failed,
+        }
+    }
+}
+
+/// A GPU that the kernel's module has, and of which the tools say nothing.
+fn unknown_gpu() -> DriverFacts {
+    let version = std::fs::read_to_string("/sys/module/nvidia/version");
+    let gpu = Gpu { name: "NVIDIA GPU".to_owned(), ..Gpu::default() };
+    DriverFacts {
+        version: version.ok().map(|text| text.trim().to_owned()),
+        gpus: vec![gpu],
+        ..DriverFacts::default()
+    }
+}
+
+fn deadline() -> Duration {
+    static DEADLINE: OnceLock<Duration> = OnceLock::new();
+    *DEADLINE.get_or_init(|| {
+        let (deadline, warning) = parse_deadline(env::read_var(DEADLINE_VAR).as_deref());
+        if let Some(warning) = warning {
+            terminal::log(&format!("warning: {warning}"));
+        }
+        deadline
+    })
+}
+
+/// The deadline, and a warning where the value makes no sense.
+fn parse_deadline(raw: Option<&str>) -> (Duration, Option<String>) {
+    let default = Duration::from_secs_f64(DEADLINE_S);
+    let Some(text) = raw.map(str::trim).filter(|text| !text.is_empty()) else {
+        return (default, None);
+    };
+    match text.parse().map(Duration::try_from_secs_f64) {
+        Ok(Ok(deadline)) if !deadline.is_zero() => (deadline, None),
+        _ => {
+            let warning =
+                format!("{DEADLINE_VAR}: `{text}` is not a number of seconds; using {DEADLINE_S}");
+            (default, Some(warning))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heat_and_power_throttle_and_idle_clocks_do_not() {
+        let throttled = |mask: Option<u64>| {
+            DriverFacts { clock_event_reasons: mask, ..DriverFacts::default() }.throttled()
+        };
+        assert_eq!(throttled(Some(0x0)), Some(false));
+        assert_eq!(throttled(Some(0x1)), Some(false));
+        for slowdown in [0x4, 0x8, 0x20, 0x40, 0x80] {
+            assert_eq!(throttled(Some(0x1 | slowdown)), Some(true), "{slowdown:#x}");
+        }
+        assert_eq!(throttled(None), None);
+    }
+
+    #[test]
+    fn the_deadline_is_read_by_value() {
+        let default = Duration::from_secs(5);
+        assert_eq!(parse_deadline(None), (default, None));
+        assert_eq!(parse_deadline(Some(" ")), (default, None));
+        assert_eq!(parse_deadline(Some("0.5")), (Duration::from_millis(500), None));
+        for bad in ["0", "-1", "x", "nan", "inf", "1e300"] {
+            let (deadline, warning) = parse_deadline(Some(bad));
+            assert_eq!(deadline, default, "{bad}");
+            assert!(warning.unwrap().contains(&format!("`{bad}`")));
+        }
+    }
+}

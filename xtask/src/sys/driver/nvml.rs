@@ -1,0 +1,79 @@
+//! NVML, asked by a child of its own: `ask` starts it and `answer` is what it does.
+
+use std::ffi::OsStr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+
+use super::{DriverFacts, Gpu, NoReply};
+use crate::sys::command::Tool;
+use crate::sys::{env, terminal};
+
+/// The library as every driver installs it; the name without a number comes with developers' packages.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// The path of an NVML to load instead: for systems that have it in no search path, and for tests.
+const LIBRARY_VAR: &str = "ARC_NVML_LIBRARY";
+/// The hidden command that runs [`answer`].
+const COMMAND: &str = "driver-facts";
+
+/// The library that the user names.
+pub(super) fn named_library() -> Option<String> {
+    env::read_var(LIBRARY_VAR).filter(|path| !path.is_empty())
+}
+
+/// Asks in a child.
+pub(super) fn ask(deadline: Duration) -> Result<DriverFacts, NoReply> {
+    // On Linux the link leads to this very program, even if a build has replaced the file since.
+    let program = match cfg!(target_os = "linux") {
+        true => "/proc/self/exe".into(),
+        false => std::env::current_exe().map_err(|_| NoReply::Failed)?,
+    };
+    let output = Tool::new(program).arg(COMMAND).deadline(deadline).output()?;
+    serde_json::from_slice(&output.stdout).map_err(|_| NoReply::Failed)
+}
+
+/// Writes what NVML says as JSON to stdout.
+pub(crate) fn answer() -> ExitCode {
+    match read_facts() {
+        Ok(facts) => {
+            terminal::data(&serde_json::to_string(&facts).unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            terminal::log(&format!("NVML: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn read_facts() -> Result<DriverFacts, NvmlError> {
+    let library = named_library().unwrap_or_else(|| LIBRARY.to_owned());
+    let nvml = Nvml::builder().lib_path(OsStr::new(&library)).init()?;
+    let devices = (0..nvml.device_count()?)
+        .map(|index| nvml.device_by_index(index))
+        .collect::<Result<Vec<Device<'_>>, NvmlError>>()?;
+    if devices.is_empty() {
+        return Err(NvmlError::NotFound);
+    }
+    let processes = |device: &Device<'_>| device.running_compute_processes_count().ok();
+    let reasons = |device: &Device<'_>| Some(device.current_throttle_reasons().ok()?.bits());
+    Ok(DriverFacts {
+        version: nvml.sys_driver_version().ok(),
+        gpus: devices.iter().map(read_gpu).collect::<Result<_, _>>()?,
+        compute_processes: devices.iter().filter_map(processes).map(u64::from).reduce(|a, b| a + b),
+        clock_event_reasons: devices.iter().filter_map(reasons).reduce(|a, b| a | b),
+    })
+}
+
+fn read_gpu(device: &Device<'_>) -> Result<Gpu, NvmlError> {
+    let memory_bytes = match device.memory_info() {
+        Ok(memory) => Some(memory.total),
+        // A GPU that shares the system's memory.
+        Err(NvmlError::NotSupported) => None,
+        // A driver from before 510, for example: `nvidia-smi` knows.
+        Err(error) => return Err(error),
+    };
+    Ok(Gpu { name: device.name()?, memory_bytes })
+}
