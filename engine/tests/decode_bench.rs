@@ -2,35 +2,38 @@
 //! memory.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::time::Duration;
 
 use formats::cell_report::CellReport;
+use testkit::{Command, Workspace};
+
+const DECODE_BENCH: &str = env!("CARGO_BIN_EXE_decode-bench");
+const TINY: &str = "bench-configs/models/tiny.toml";
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+/// In the workspace, whose models it needs, with the synthetic ones in the target folder of this build.
+fn command(program: &str) -> Command {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    // Prefill of the longest prompt takes minutes on a busy machine.
+    Command::new(program, workspace())
+        .env("CARGO_TARGET_DIR", target)
+        .limit(Duration::from_secs(1_200))
+}
+
 fn decode_bench(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_decode-bench"));
-    command.current_dir(workspace()).args(args).env_remove("RUST_BACKTRACE");
-    command
+    command(DECODE_BENCH).args(args)
 }
 
-fn run(args: &[&str]) -> Output {
-    decode_bench(args).output().unwrap()
-}
-
-/// Runs `tiny` with these arguments and reads its report.
+/// Runs `tiny` with these arguments and reads its report, stdout and stderr.
 fn report(args: &[&str]) -> (CellReport, String, String) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("cell.json");
-    let mut all = vec!["-m", "bench-configs/models/tiny.toml", "--report", path.to_str().unwrap()];
-    all.extend(args);
-    let output = run(&all);
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    assert!(output.status.success(), "{stdout}{stderr}");
-    (serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap(), stdout, stderr)
+    let folder = Workspace::empty(DECODE_BENCH);
+    let path = folder.path("cell.json");
+    let start = ["-m", TINY, "--report", path.to_str().unwrap()];
+    let ran = decode_bench(&[&start, args].concat()).run().exits_with(0);
+    (serde_json::from_slice(&folder.read_bytes(path)).unwrap(), ran.stdout, ran.stderr)
 }
 
 #[test]
@@ -91,45 +94,39 @@ fn the_same_prompt_gives_the_same_tokens() {
 
 #[test]
 fn a_prompt_beyond_the_context_is_capped_with_a_warning() {
-    let dir = tempfile::tempdir().unwrap();
-    let model = dir.path().join("short.toml");
-    let tiny = std::fs::read_to_string(workspace().join("bench-configs/models/tiny.toml")).unwrap();
-    std::fs::write(&model, tiny.replace("context = 65536", "context = 64")).unwrap();
-    let report = dir.path().join("cell.json");
-    let output =
+    let folder = Workspace::empty(DECODE_BENCH);
+    let tiny = std::fs::read_to_string(workspace().join(TINY)).unwrap();
+    folder.write("short.toml", tiny.replace("context = 65536", "context = 64"));
+    let (model, report) = (folder.path("short.toml"), folder.path("cell.json"));
+    let stderr =
         decode_bench(&["-m", model.to_str().unwrap(), "--prompt-tokens", "100", "-n", "8"])
-            .arg("--report")
-            .arg(&report)
-            .env("CARGO_TARGET_DIR", dir.path())
-            .output()
-            .unwrap();
-    assert!(output.status.success());
-    let stderr = String::from_utf8(output.stderr).unwrap();
+            .args(["--report".as_ref(), report.as_os_str()])
+            .env("CARGO_TARGET_DIR", folder.root())
+            .run()
+            .exits_with(0)
+            .stderr;
     assert!(stderr.starts_with("warning: the model's context is 64 tokens"), "{stderr}");
-    let report: CellReport = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let report: CellReport = serde_json::from_slice(&folder.read_bytes(report)).unwrap();
     assert_eq!((report.prompt.target_tokens, report.prompt.tokens), (Some(100), Some(56)));
-    assert!(dir.path().join("synthetic").read_dir().unwrap().count() == 1);
+    assert_eq!(folder.names("synthetic").len(), 1);
 }
 
 #[test]
 fn what_cannot_be_measured_is_an_error_with_its_cause() {
-    let dir = tempfile::tempdir().unwrap();
-    let broken = dir.path().join("broken.gguf");
-    std::fs::write(&broken, b"GGUF\x03\0\0\0rest").unwrap();
+    let folder = Workspace::empty(DECODE_BENCH);
+    let broken = folder.path("broken.gguf");
+    folder.write(&broken, b"GGUF\x03\0\0\0rest");
     for (model, expected) in [
         ("no/such/model.gguf", "error: cannot find the model `no/such/model.gguf`"),
         (broken.to_str().unwrap(), "error: cannot load the model"),
-        (dir.path().to_str().unwrap(), "error: cannot load the model"),
+        (folder.root().to_str().unwrap(), "error: cannot load the model"),
     ] {
-        let output = run(&["-m", model]);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        assert!(stderr.starts_with(expected) && stderr.lines().count() == 1, "{stderr}");
-        assert!(output.stdout.is_empty());
+        let ran = decode_bench(&["-m", model]).run().exits_with(1);
+        assert!(ran.stderr.starts_with(expected) && ran.stderr.lines().count() == 1, "{ran}");
+        assert!(ran.stdout.is_empty(), "{ran}");
     }
-    let output = run(&["-m", "bench-configs/models/tiny.toml", "-p", "hello"]);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.starts_with("error: --prompt needs a tokenizer"), "{stderr}");
+    let ran = decode_bench(&["-m", TINY, "-p", "hello"]).run();
+    assert!(ran.stderr.starts_with("error: --prompt needs a tokenizer"), "{ran}");
 }
 
 /// With its address space capped, a prompt that needs more ends the process with the allocator's
@@ -137,23 +134,15 @@ fn what_cannot_be_measured_is_an_error_with_its_cause() {
 #[cfg(target_os = "linux")]
 #[test]
 fn running_out_of_memory_aborts_with_the_allocators_text() {
-    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-
-    let args = ["-m", "bench-configs/models/tiny.toml", "--prompt-tokens", "60000", "-n", "2"];
-    let mut command = decode_bench(&args);
-    let limit = libc::rlimit { rlim_cur: 400 << 20, rlim_max: 400 << 20 };
-    let apply = move || {
-        // SAFETY: `limit` is a valid rlimit; the call is safe between fork and exec.
-        match unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        }
-    };
-    // SAFETY: `apply` only makes a system call.
-    let output = unsafe { command.pre_exec(apply) }.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{stderr}");
-    assert!(stderr.contains("memory allocation of") && stderr.contains("bytes failed"), "{stderr}");
+    let ran = command("/bin/sh")
+        .args(["-c", "ulimit -v 409600; exec \"$@\"", "sh", DECODE_BENCH, "-m", TINY])
+        .args(["--prompt-tokens", "60000", "-n", "2"])
+        .run();
+    assert_eq!(ran.signal, Some(libc::SIGABRT), "{ran}");
+    assert!(
+        ran.stderr.contains("memory allocation of") && ran.stderr.contains("bytes failed"),
+        "{ran}"
+    );
 }
 
 /// A prompt of 32,768 tokens stays under 2 GiB of resident memory: attention holds a few tiles, not

@@ -1,50 +1,38 @@
 //! Input that cannot be read: one clear error with its path, exit code 2.
 
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::path::Path;
-use std::process::Command;
+
+use testkit::{Ran, Workspace};
+
+use crate::LOCKCHECK;
 
 const PACKAGE: &str = "[package]\nname = \"app\"\nversion = \"0.1.0\"\n";
 
 struct Tree {
-    dir: tempfile::TempDir,
+    workspace: Workspace,
 }
 
 impl Tree {
     fn new(files: &[(&str, &[u8])]) -> Self {
-        let tree = Self { dir: tempfile::tempdir().unwrap() };
+        let workspace = Workspace::empty(LOCKCHECK);
         for (name, body) in files {
-            let path = tree.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, body).unwrap();
+            workspace.write(name, body);
         }
-        tree
+        Self { workspace }
     }
 
-    fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Exit code, stdout and stderr.
-    fn verify(&self, args: &[&str]) -> (i32, String, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
-            .args(args)
-            .current_dir(self.path())
-            .env("CARGO_HOME", self.path().join("no-cargo-home"))
-            .output()
-            .unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    fn verify(&self, args: &[&str]) -> Ran {
+        let home = self.workspace.path("no-cargo-home");
+        self.workspace.command(args).env("CARGO_HOME", home).run()
     }
 
     /// The run fails with 2 and one error that holds every part.
     fn fails(&self, args: &[&str], parts: &[&str]) {
-        let (exit_code, stdout, stderr) = self.verify(args);
-        assert_eq!(exit_code, 2, "{stdout}{stderr}");
-        assert_eq!(stderr.matches("error: ").count(), 1, "{stderr}");
-        assert!(stdout.is_empty(), "{stdout}");
+        let ran = self.verify(args).exits_with(2);
+        assert_eq!(ran.stderr.matches("error: ").count(), 1, "{ran}");
+        assert!(ran.stdout.is_empty(), "{ran}");
         for part in parts {
-            assert!(stderr.contains(part), "no `{part}` in:\n{stderr}");
+            assert!(ran.stderr.contains(part), "no `{part}` in:\n{ran}");
         }
     }
 }
@@ -71,14 +59,14 @@ fn a_directory_is_no_file() {
         &["--manifest-path", "ws"],
         &["`ws` is a directory, not a manifest", "hint: give --manifest-path ws/Cargo.toml"],
     );
-    std::fs::create_dir(tree.path().join("ws/Cargo.lock")).unwrap();
+    std::fs::create_dir(tree.workspace.path("ws/Cargo.lock")).unwrap();
     tree.fails(&["--manifest-path", "ws/Cargo.toml"], &["`ws/Cargo.lock` is a directory"]);
 }
 
 #[test]
 fn a_lock_of_50_mb_is_refused() {
     let tree = Tree::new(&[("Cargo.toml", PACKAGE.as_bytes())]);
-    let mut lock = std::fs::File::create(tree.path().join("Cargo.lock")).unwrap();
+    let mut lock = std::fs::File::create(tree.workspace.path("Cargo.lock")).unwrap();
     lock.write_all(b"version = 4\n#").unwrap();
     lock.seek(SeekFrom::Start(50_000_000 - 1)).unwrap();
     lock.write_all(b"\n").unwrap();
@@ -95,7 +83,7 @@ fn a_symbolic_link_in_a_circle_is_an_error() {
     ];
     for target in ["loop", "..", "../.."] {
         let tree = Tree::new(files);
-        symlink(target, tree.path().join("crates/loop")).unwrap();
+        symlink(target, tree.workspace.path("crates/loop")).unwrap();
         tree.fails(&[], &["error: Cargo.toml:2: member `crates/*` reaches `crates/loop`", "link"]);
     }
     // A pattern that descends does not follow links.
@@ -104,8 +92,8 @@ fn a_symbolic_link_in_a_circle_is_an_error() {
         ("crates/a/p/Cargo.toml", b"[package]\nname = \"a\"\n"),
         ("Cargo.lock", b"version = 4\n[[package]]\nname = \"a\"\nversion = \"0.0.0\"\n"),
     ]);
-    symlink("..", tree.path().join("crates/a/up")).unwrap();
-    assert_eq!(tree.verify(&[]).0, 0);
+    symlink("..", tree.workspace.path("crates/a/up")).unwrap();
+    tree.verify(&[]).exits_with(0);
 }
 
 #[test]
@@ -166,9 +154,9 @@ fn usage_errors_name_what_is_known() {
     tree.fails(&["--manifest-path", "Cargo.lock"], &["`Cargo.lock` is not named Cargo.toml"]);
     tree.fails(&["--manifest-path", "gone/Cargo.toml"], &["cannot read `gone/Cargo.toml`"]);
     tree.fails(&["--candle-repo", "."], &["`.` is not a git repository", "hint: "]);
-    assert_eq!(tree.verify(&["--json", "--github"]).0, 2);
-    assert_eq!(tree.verify(&["--old", "abc"]).0, 2);
-    assert_eq!(tree.verify(&["--candle-repo", ".", "--require-ancestor"]).0, 2);
+    tree.verify(&["--json", "--github"]).exits_with(2);
+    tree.verify(&["--old", "abc"]).exits_with(2);
+    tree.verify(&["--candle-repo", ".", "--require-ancestor"]).exits_with(2);
 }
 
 #[test]

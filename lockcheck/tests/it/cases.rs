@@ -4,7 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+
+use testkit::{Ran, Workspace};
+
+use crate::LOCKCHECK;
 
 struct Case {
     name: String,
@@ -43,29 +46,18 @@ fn parse_case(path: &Path) -> Case {
     }
 }
 
-fn write_tree(dir: &Path, files: &[(String, String)]) {
+/// A tree in a folder of its own.
+fn write_tree(files: &[(String, String)]) -> Workspace {
+    let tree = Workspace::empty(LOCKCHECK);
     for (name, body) in files {
-        let path = dir.join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, body).unwrap();
+        tree.write(name, body);
     }
+    tree
 }
 
-/// Runs the check in a folder, with no cargo and no git to be found.
-fn verify(dir: &Path, args: &[String]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_lockcheck"))
-        .args(args)
-        .current_dir(dir)
-        .env("CARGO_HOME", dir.join("no-cargo-home"))
-        .env("PATH", "")
-        .output()
-        .unwrap()
-}
-
-fn json_of(output: &Output) -> serde_json::Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
-    })
+/// Runs the check in a tree, with no cargo and no git to be found.
+fn verify(tree: &Workspace, args: &[&str]) -> Ran {
+    tree.command(args).env("CARGO_HOME", tree.path("no-cargo-home")).env("PATH", "").run()
 }
 
 fn all_cases() -> Vec<Case> {
@@ -78,11 +70,9 @@ fn all_cases() -> Vec<Case> {
 }
 
 /// Writes the tree of one case.
-fn write_case(name: &str) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
+fn write_case(name: &str) -> Workspace {
     let case = all_cases().into_iter().find(|case| case.name == name).unwrap();
-    write_tree(dir.path(), &case.files);
-    dir
+    write_tree(&case.files)
 }
 
 /// Snapshots lie beside their cases, under their names alone.
@@ -99,11 +89,9 @@ fn every_case_has_its_codes_and_its_report() {
     let settings = snapshots();
     let mut wrong = Vec::new();
     for case in all_cases() {
-        let dir = tempfile::tempdir().unwrap();
-        write_tree(dir.path(), &case.files);
-        let json_args: Vec<String> =
-            case.args.iter().cloned().chain(["--json".to_owned()]).collect();
-        let report = json_of(&verify(dir.path(), &json_args));
+        let tree = write_tree(&case.files);
+        let args: Vec<&str> = case.args.iter().map(String::as_str).collect();
+        let report = verify(&tree, &[&args[..], &["--json"]].concat()).json();
         let codes = |severity: &str| -> BTreeSet<String> {
             let findings = report["findings"].as_array().unwrap();
             let of_severity = findings.iter().filter(|it| it["severity"] == severity);
@@ -113,13 +101,12 @@ fn every_case_has_its_codes_and_its_report() {
         if codes("error") != case.errors || codes("warning") != case.warnings {
             wrong.push(format!("{name}: {:?}, {:?}", codes("error"), codes("warning")));
         }
-        let human = verify(dir.path(), &case.args);
+        let human = verify(&tree, &args);
         let expected_exit = if case.errors.is_empty() { 0 } else { 1 };
-        if human.status.code() != Some(expected_exit) {
-            wrong.push(format!("{name}: exit {:?}", human.status.code()));
+        if human.code != Some(expected_exit) {
+            wrong.push(format!("{name}: exit {:?}", human.code));
         }
-        let told = String::from_utf8(human.stdout).unwrap();
-        settings.bind(|| insta::assert_snapshot!(name.as_str(), told));
+        settings.bind(|| insta::assert_snapshot!(name.as_str(), human.stdout));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -147,24 +134,16 @@ fn every_code_of_the_documentation_has_a_case() {
 
 #[test]
 fn the_help_teaches_with_examples() {
-    let output = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
-        .arg("--help")
-        .env_remove("COLUMNS")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    let help = String::from_utf8(output.stdout).unwrap();
+    let tree = Workspace::empty(LOCKCHECK);
+    let help = tree.command(&["--help"]).env_remove("COLUMNS").run().exits_with(0).stdout;
     snapshots().bind(|| insta::assert_snapshot!("help", help));
 }
 
 #[test]
 fn annotations_name_file_line_and_code() {
-    let dir = write_case("e-version");
-    let output = verify(dir.path(), &["--github".to_owned()]);
-    assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8(output.stdout).unwrap();
+    let ran = verify(&write_case("e-version"), &["--github"]).exits_with(1);
     assert_eq!(
-        told.lines().next().unwrap(),
+        ran.stdout.lines().next().unwrap(),
         "::error file=Cargo.toml,line=7,title=E-VERSION candle-core::the locked version does not \
          meet the requirement%0Alocked: candle-core 0.9.1 \
          (registry+https://github.com/rust-lang/crates.io-index)%0Awanted: candle-core \
@@ -174,9 +153,8 @@ fn annotations_name_file_line_and_code() {
 
 #[test]
 fn json_has_a_verdict_and_every_field_of_a_finding() {
-    let dir = write_case("e-rev");
-    let manifest_path = ["--json", "--manifest-path", "./Cargo.toml"].map(str::to_owned);
-    let report = json_of(&verify(dir.path(), &manifest_path));
+    let args = ["--json", "--manifest-path", "./Cargo.toml"];
+    let report = verify(&write_case("e-rev"), &args).json();
     assert_eq!(report["verdict"], "disagree");
     assert_eq!(report["errors"], 2);
     let finding = &report["findings"][0];
@@ -196,42 +174,30 @@ fn json_has_a_verdict_and_every_field_of_a_finding() {
 }
 
 /// A copy of the manifests and the lock of the workspace that these tests are in.
-fn copy_own_workspace() -> tempfile::TempDir {
+fn copy_own_workspace() -> Workspace {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let copy = tempfile::tempdir().unwrap();
+    let copy = Workspace::empty(LOCKCHECK);
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let manifest: toml::Table = toml::from_str(&manifest).unwrap();
     let members = manifest["workspace"]["members"].as_array().unwrap();
     let manifests = members.iter().map(|it| format!("{}/Cargo.toml", it.as_str().unwrap()));
-    let names = ["Cargo.toml".to_owned(), "Cargo.lock".to_owned()].into_iter().chain(manifests);
-    for name in names {
-        let path = copy.path().join(&name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::copy(root.join(&name), path).unwrap();
+    for name in ["Cargo.toml".to_owned(), "Cargo.lock".to_owned()].into_iter().chain(manifests) {
+        copy.write(&name, std::fs::read(root.join(&name)).unwrap());
     }
     copy
-}
-
-/// Replaces the one occurrence of a text in the root manifest.
-fn edit_root(copy: &Path, from: &str, to: &str) {
-    let path = copy.join("Cargo.toml");
-    let text = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(text.matches(from).count(), 1, "`{from}` in the root manifest");
-    std::fs::write(path, text.replace(from, to)).unwrap();
 }
 
 #[test]
 fn the_own_workspace_agrees_and_a_bumped_copy_does_not() {
     let copy = copy_own_workspace();
-    let output = verify(copy.path(), &["--strict".to_owned()]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
-    let manifest = std::fs::read_to_string(copy.path().join("Cargo.toml")).unwrap();
+    verify(&copy, &["--strict"]).exits_with(0);
+    let manifest = copy.read("Cargo.toml");
     let pin = manifest.lines().find(|line| line.starts_with("candle-core = ")).unwrap();
     let version = pin.split('"').nth(1).unwrap();
     assert!(version.starts_with('='), "candle is pinned exactly: {pin}");
 
-    edit_root(copy.path(), pin, &pin.replace(version, "=99.0.0"));
-    let report = json_of(&verify(copy.path(), &["--json".to_owned()]));
+    copy.edit("Cargo.toml", pin, &pin.replace(version, "=99.0.0"));
+    let report = verify(&copy, &["--json"]).json();
     assert_eq!(report["verdict"], "disagree");
     let findings = report["findings"].as_array().unwrap();
     let codes: BTreeSet<&str> = findings

@@ -1,14 +1,15 @@
 //! A local clone: ancestry, moved tags, branches, ambiguous revisions. The
 //! repositories are made here, with git; without git the tests say so and skip.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use testkit::{Command, Workspace};
+
+use crate::LOCKCHECK;
 
 const URL: &str = "https://example.org/acme/candle";
 
 /// A clone with the commits a → b → c on `main`, and s beside b on `side`.
 struct World {
-    dir: tempfile::TempDir,
+    workspace: Workspace,
     a: String,
     b: String,
     c: String,
@@ -17,30 +18,36 @@ struct World {
 
 impl World {
     fn new() -> Option<World> {
-        if Command::new("git").arg("--version").output().is_err() {
+        if std::process::Command::new("git").arg("--version").output().is_err() {
             println!("skipped: no git");
             return None;
         }
-        let dir = tempfile::tempdir().unwrap();
-        let clone = dir.path().join("clone");
-        std::fs::create_dir(&clone).unwrap();
-        git(&clone, &["init", "--quiet", "--initial-branch=main"]);
-        let a = commit(&clone, "a");
-        git(&clone, &["tag", "v1"]);
-        let b = commit(&clone, "b");
-        git(&clone, &["tag", "v2"]);
-        let c = commit(&clone, "c");
-        git(&clone, &["checkout", "--quiet", "-b", "side", &a]);
-        let s = commit(&clone, "s");
-        Some(World { dir, a, b, c, s })
+        let workspace = Workspace::empty(LOCKCHECK);
+        std::fs::create_dir(workspace.path("clone")).unwrap();
+        let git = |args: &[&str]| workspace.git_in("clone", args);
+        let commit = |content: &str| {
+            workspace.write("clone/file", content);
+            git(&["add", "file"]);
+            git(&["commit", "--quiet", "--message", content]);
+            git(&["rev-parse", "HEAD"])
+        };
+        git(&["init", "--quiet", "--initial-branch=main"]);
+        let a = commit("a");
+        git(&["tag", "v1"]);
+        let b = commit("b");
+        git(&["tag", "v2"]);
+        let c = commit("c");
+        git(&["checkout", "--quiet", "-b", "side", &a]);
+        let s = commit("s");
+        Some(World { workspace, a, b, c, s })
     }
 
-    fn clone(&self) -> PathBuf {
-        self.dir.path().join("clone")
+    fn clone(&self, args: &[&str]) -> String {
+        self.workspace.git_in("clone", args)
     }
 
-    fn app(&self) -> PathBuf {
-        self.dir.path().join("app")
+    fn app(&self, args: &[&str]) -> String {
+        self.workspace.git_in("app", args)
     }
 
     /// Writes a workspace that pins a reference, locked at a commit.
@@ -49,19 +56,17 @@ impl World {
     }
 
     fn pin_from(&self, url: &str, reference: &str, query: &str, commit: &str) {
-        let app = self.app();
-        std::fs::create_dir_all(&app).unwrap();
         let manifest = format!(
             "[package]\nname = \"app\"\nversion = \"0.1.0\"\n[dependencies]\n\
              candle-core = {{ git = \"{url}\", {reference} }}\n"
         );
-        std::fs::write(app.join("Cargo.toml"), manifest).unwrap();
+        self.workspace.write("app/Cargo.toml", manifest);
         let lock = format!(
             "version = 4\n\n[[package]]\nname = \"app\"\nversion = \"0.1.0\"\ndependencies = \
              [\"candle-core\"]\n\n[[package]]\nname = \"candle-core\"\nversion = \"0.9.1\"\nsource \
              = \"git+{url}?{query}#{commit}\"\n"
         );
-        std::fs::write(app.join("Cargo.lock"), lock).unwrap();
+        self.workspace.write("app/Cargo.lock", lock);
     }
 
     fn pin_rev(&self, rev: &str) {
@@ -70,15 +75,12 @@ impl World {
 
     /// Exit code, the codes with severity, and the relation.
     fn verify(&self, args: &[&str]) -> (i32, Vec<String>, Option<String>) {
-        let output = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
+        let ran = Command::new(LOCKCHECK, self.workspace.path("app"))
             .args(["--json", "--candle-repo", "../clone"])
             .args(args)
-            .current_dir(self.app())
-            .env("CARGO_HOME", self.dir.path().join("no-cargo-home"))
-            .output()
-            .unwrap();
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+            .env("CARGO_HOME", self.workspace.path("no-cargo-home"))
+            .run();
+        let report = ran.json();
         let codes = report["findings"]
             .as_array()
             .unwrap()
@@ -89,28 +91,8 @@ impl World {
             })
             .collect();
         let relation = report["workspaces"][0]["ancestry"][0]["relation"].as_str();
-        (output.status.code().unwrap(), codes, relation.map(str::to_owned))
+        (ran.code.unwrap(), codes, relation.map(str::to_owned))
     }
-}
-
-fn git(dir: &Path, args: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=test", "-c", "user.email=test@example.org"])
-        .args(args)
-        .current_dir(dir)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_SYSTEM", "/dev/null")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
-fn commit(dir: &Path, content: &str) -> String {
-    std::fs::write(dir.join("file"), content).unwrap();
-    git(dir, &["add", "file"]);
-    git(dir, &["commit", "--quiet", "--message", content]);
-    git(dir, &["rev-parse", "HEAD"])
 }
 
 #[test]
@@ -151,9 +133,9 @@ fn a_step_forward_passes_and_others_are_told_or_refused() {
 fn the_old_commit_is_read_from_an_older_lock() {
     let Some(world) = World::new() else { return };
     world.pin_rev(&world.b);
-    git(&world.app(), &["init", "--quiet", "--initial-branch=main"]);
-    git(&world.app(), &["add", "Cargo.toml", "Cargo.lock"]);
-    git(&world.app(), &["commit", "--quiet", "--message", "lock"]);
+    world.app(&["init", "--quiet", "--initial-branch=main"]);
+    world.app(&["add", "Cargo.toml", "Cargo.lock"]);
+    world.app(&["commit", "--quiet", "--message", "lock"]);
     world.pin_rev(&world.c);
     assert_eq!(world.verify(&["--base", "main"]), (0, vec![], Some("forward".to_owned())));
 
@@ -170,7 +152,7 @@ fn an_option_as_a_revision_is_no_option() {
     world.pin_rev(&world.a);
     let ran = world.verify(&["--old=--output=owned"]);
     assert_eq!(ran.2.as_deref(), Some("unknown-commit"));
-    assert!(!world.clone().join("owned").exists());
+    assert!(!world.workspace.path("clone/owned").exists());
 }
 
 #[test]
@@ -206,9 +188,9 @@ fn an_abbreviation_is_settled_unless_it_is_ambiguous() {
     // Commits until two share their first four digits.
     let mut seen = vec![world.a.clone(), world.b.clone(), world.c.clone(), world.s.clone()];
     let ambiguous = loop {
-        let tree = git(&world.clone(), &["rev-parse", "HEAD^{tree}"]);
+        let tree = world.clone(&["rev-parse", "HEAD^{tree}"]);
         let message = format!("{}", seen.len());
-        let made = git(&world.clone(), &["commit-tree", &tree, "-m", &message]);
+        let made = world.clone(&["commit-tree", &tree, "-m", &message]);
         if seen.iter().any(|other| short(other, 4) == short(&made, 4)) {
             break made;
         }

@@ -1,21 +1,11 @@
 //! The shared cases: real repositories and minimal trees, without any sources.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-/// The shared data, if it is there; says so if it is not.
-fn find_lock_cases() -> Option<PathBuf> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let data = std::env::var_os("ARC_SHARED_DATA")
-        .map_or_else(|| workspace.join("../shared/data"), PathBuf::from);
-    let cases = data.join("lock-cases");
-    if cases.is_dir() {
-        return Some(cases);
-    }
-    println!("skipped: no shared data in `{}` (ARC_SHARED_DATA)", data.display());
-    None
-}
+use testkit::{Command, shared_data};
+
+use crate::LOCKCHECK;
 
 /// The rows of a `CASES.tsv`, by column name.
 fn read_rows(cases: &Path) -> Vec<BTreeMap<String, String>> {
@@ -45,24 +35,16 @@ struct Ran {
 /// Runs the check as a program would, with no cargo and no git to be found.
 fn verify(manifest: &Path, args: &[&str]) -> Ran {
     let home = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_lockcheck"))
+    let output = Command::new(LOCKCHECK, home.path())
         .args(["--json", "--manifest-path"])
-        .arg(manifest)
+        .args([manifest])
         .args(args)
         .env("CARGO_HOME", home.path())
         .env("PATH", "")
-        .output()
-        .unwrap();
-    let report: serde_json::Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            panic!(
-                "{error} for {}: {}",
-                manifest.display(),
-                String::from_utf8_lossy(&output.stderr)
-            )
-        });
+        .run();
+    let report = output.json();
     let mut ran = Ran {
-        exit_code: output.status.code().unwrap(),
+        exit_code: output.code.unwrap(),
         errors: BTreeSet::new(),
         warnings: BTreeSet::new(),
         packages: BTreeMap::new(),
@@ -88,7 +70,7 @@ fn exit_code_of(verdict: &str) -> i32 {
 
 #[test]
 fn every_synthetic_case_has_its_verdict_and_exactly_its_errors() {
-    let Some(cases) = find_lock_cases().map(|cases| cases.join("synthetic")) else { return };
+    let Some(cases) = shared_data("lock-cases/synthetic") else { return };
     let rows = read_rows(&cases);
     assert_eq!(rows.len(), 75);
     let mut wrong = Vec::new();
@@ -113,7 +95,7 @@ fn every_synthetic_case_has_its_verdict_and_exactly_its_errors() {
 
 #[test]
 fn every_real_case_has_its_verdicts_members_and_warnings() {
-    let Some(cases) = find_lock_cases().map(|cases| cases.join("real")) else { return };
+    let Some(cases) = shared_data("lock-cases/real") else { return };
     let rows = read_rows(&cases);
     assert_eq!(rows.len(), 22);
     let mut wrong = Vec::new();
