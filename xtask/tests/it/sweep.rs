@@ -279,6 +279,7 @@ fn the_help_teaches_record_override_and_staleness() {
 }
 
 #[test]
+#[allow(clippy::print_stderr)]
 fn a_pattern_passes_a_name_that_is_not_utf8() {
     use std::os::unix::ffi::OsStrExt as _;
     let workspace = workspace();
