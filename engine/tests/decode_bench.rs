@@ -141,7 +141,9 @@ fn running_out_of_memory_aborts_with_the_allocators_text() {
 
     let args = ["-m", "bench-configs/models/tiny.toml", "--prompt-tokens", "60000", "-n", "2"];
     let mut command = decode_bench(&args);
-    let limit = libc::rlimit { rlim_cur: 400 << 20, rlim_max: 400 << 20 };
+    // The cache alone needs 246 MB.
+    command.args(["--kv-type", "f32"]);
+    let limit = libc::rlimit { rlim_cur: 240 << 20, rlim_max: 240 << 20 };
     let apply = move || {
         // SAFETY: `limit` is a valid rlimit; the call is safe between fork and exec.
         match unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) } {
