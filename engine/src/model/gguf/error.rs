@@ -57,6 +57,14 @@ pub enum GgufError {
         /// Offset of the number.
         offset: u64,
     },
+    /// A part of a split model that does not fit the others.
+    #[error("part `{file}` of the model: {what}")]
+    Part {
+        /// The name of its file.
+        file: String,
+        /// What is wrong with it.
+        what: String,
+    },
     /// A tensor that the architecture needs.
     #[error("tensor `{name}` is missing")]
     MissingTensor {

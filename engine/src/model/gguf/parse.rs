@@ -41,7 +41,7 @@ pub(super) fn parse(reader: impl Read, file_bytes: u64) -> Result<Gguf, GgufErro
     }
     let data_start = r.offset.next_multiple_of(alignment);
     let tensors = check_tensors(entries, data_start, alignment, file_bytes)?;
-    Ok(Gguf { version, metadata, tensors, file_bytes })
+    Ok(Gguf { version, metadata, tensors, file_bytes, parts: Vec::new() })
 }
 
 fn corrupt(offset: u64, what: String) -> GgufError {
@@ -103,7 +103,7 @@ fn read_tensor_entry(r: &mut Reader<impl Read>) -> Result<Entry, GgufError> {
         return Err(corrupt(dims_at, format!("tensor `{name}` is larger than any file")));
     };
     let offset = r.u64("a tensor offset")?;
-    Ok(Entry { name, info: TensorInfo { dtype, dims, offset, bytes }, at })
+    Ok(Entry { name, info: TensorInfo { dtype, dims, part: 0, offset, bytes }, at })
 }
 
 /// Turns offsets into offsets from the file's start and holds every tensor to the file. Tensors may
