@@ -83,7 +83,7 @@ impl Made {
     pub(crate) fn write(&self, path: &Path) {
         let metadata: Vec<_> =
             self.metadata.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        let plans: Vec<_> = self.tensors.iter().map(|(name, tensor)| TensorPlan {
+        let plans = self.tensors.iter().map(|(name, tensor)| TensorPlan {
             name: name.clone(),
             dtype: GgmlDType::F32,
             dims: tensor.dims.clone(),
