@@ -26,6 +26,9 @@ pub trait StepObserver {
     /// A forward of `seq_len` tokens follows: 1 in decode, anything else in prefill.
     fn before_forward(&mut self, _seq_len: usize) {}
 
+    /// A token was chosen by these logits: in prefill, then in each decode step before it is done.
+    fn after_choice(&mut self, _logits: &[f32]) {}
+
     /// Decode step number `step` of this pass, from 0, is done.
     fn after_decode_step(&mut self, _step: usize) {}
 }
@@ -80,6 +83,7 @@ pub fn generate(
     cache.clear();
     let mut logits = Vec::new();
     let (first, prefill) = prefill(model, cache, request, observer, &mut logits)?;
+    observer.after_choice(&logits);
     let mut generated = Generated { tokens: vec![first], prefill, steps: Vec::new() };
     generated.steps.reserve(request.max_tokens);
     let mut last = first;
@@ -90,6 +94,7 @@ pub fn generate(
         last = choose(&logits)?;
         generated.steps.push(start.elapsed());
         generated.tokens.push(last);
+        observer.after_choice(&logits);
         observer.after_decode_step(generated.steps.len() - 1);
     }
     Ok(generated)
@@ -169,7 +174,7 @@ pub struct Lengths {
 
 /// Caps a prompt and the tokens to generate at the model's context; the prompt gives way first.
 pub fn plan_lengths(prompt: usize, max_tokens: usize, context: usize) -> Lengths {
-    if prompt + max_tokens <= context {
+    if prompt.saturating_add(max_tokens) <= context {
         return Lengths { prompt, max_tokens, warning: None };
     }
     let capped_prompt = prompt.min(context.saturating_sub(max_tokens).max(1));
@@ -193,6 +198,8 @@ mod tests {
         assert_eq!((lengths.prompt, lengths.max_tokens), (500, 12));
         assert!(lengths.warning.unwrap().contains("500 of 600"));
         let lengths = plan_lengths(4, 600, 512);
+        assert_eq!((lengths.prompt, lengths.max_tokens), (1, 511));
+        let lengths = plan_lengths(4, usize::MAX, 512);
         assert_eq!((lengths.prompt, lengths.max_tokens), (1, 511));
         let lengths = plan_lengths(4, 4, 1);
         assert_eq!((lengths.prompt, lengths.max_tokens), (1, 1));

@@ -10,6 +10,7 @@ use std::io::{BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 pub use error::GgufError;
+pub(crate) use split::PartName;
 pub use tensor_type::TensorType;
 pub use value::{Array, Value};
 pub use write::{Blocks, TensorPlan, write_gguf};
@@ -92,6 +93,11 @@ impl Gguf {
 
     /// [`Gguf::read`] of this file alone.
     fn read_one(path: &Path) -> Result<(Self, File), GgufError> {
+        let metadata = std::fs::metadata(path)?;
+        // Opening a pipe would wait for whoever writes to it.
+        if !metadata.is_file() {
+            return Err(std::io::Error::other("it is not a regular file").into());
+        }
         let mut file = File::open(path)?;
         let file_bytes = file.metadata()?.len();
         let gguf = Self::parse(BufReader::with_capacity(1 << 16, &file), file_bytes)?;

@@ -2,10 +2,12 @@
 //! random models, as `tests/fixtures/architectures/record.py` recorded them; and what is refused,
 //! because it would compute something else.
 
-use engine::model::gguf::Value;
+use std::path::PathBuf;
+
+use engine::model::gguf::{Gguf, Value};
 use engine::model::{KvType, Logits, Transformer};
 
-use super::made::{Made, fixture};
+use super::made::{Made, fixture, load};
 
 const CASES: [&str; 17] = [
     "llama",
@@ -155,4 +157,34 @@ fn tensors_that_the_architecture_needs_are_named() {
     assert!(error.starts_with("tensor `blk.0.ffn_") && error.ends_with("is missing"), "{error}");
     let mixtral = Made::named("mixtral").with("llama.expert_count", Value::Unsigned(0)).refused();
     assert_eq!(mixtral, "tensor `blk.0.ffn_gate.weight` is missing");
+}
+
+/// Any part stands for all; a part that is missing or of another model is named.
+#[test]
+fn a_split_model_is_one() {
+    let fixture = fixture("qwen2");
+    let made = Made::of(&fixture);
+    let dir = tempfile::tempdir().unwrap();
+    let parts = made.write_split(dir.path(), "m");
+    let (prompt, tokens) = (ids(&fixture["prompt"]), ids(&fixture["tokens"]));
+    let expected = log_probabilities(&mut made.load().unwrap(), &prompt, &tokens, 40);
+    for part in &parts {
+        let mut model = load(part).unwrap();
+        assert_eq!(log_probabilities(&mut model, &prompt, &tokens, 40), expected);
+        let (gguf, _) = Gguf::read(part).unwrap();
+        let bytes: u64 = parts.iter().map(|part| part.metadata().unwrap().len()).sum();
+        assert_eq!((gguf.parts.len(), gguf.file_bytes), (2, bytes));
+        assert_eq!(gguf.tensors.len(), made.tensors.len());
+    }
+    let error = |path: &PathBuf| format!("{:#}", load(path).unwrap_err());
+    std::fs::copy(&parts[0], &parts[1]).unwrap();
+    assert_eq!(
+        error(&parts[0]),
+        "part `m-00002-of-00002.gguf` of the model: `split.no` is 0, its name says 1"
+    );
+    std::fs::remove_file(&parts[1]).unwrap();
+    assert!(error(&parts[0]).starts_with("part `m-00002-of-00002.gguf` of the model: cannot read"));
+    let renamed = dir.path().join("renamed.gguf");
+    std::fs::rename(&parts[0], &renamed).unwrap();
+    assert!(error(&renamed).contains("its name must end in `-0000N-of-00002.gguf`"));
 }

@@ -108,6 +108,24 @@ impl Made {
         load(&path)
     }
 
+    /// Writes it as two parts, `STEM-0000N-of-00002.gguf`, and returns their paths.
+    pub(crate) fn write_split(&self, folder: &Path, stem: &str) -> [PathBuf; 2] {
+        let half = self.tensors.len() / 2;
+        [0, 1].map(|number| {
+            let tensors = self.tensors.iter().skip(number * half);
+            let tensors = tensors.take(if number == 0 { half } else { usize::MAX });
+            let tensors = tensors.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+            let metadata = if number == 0 { self.metadata.clone() } else { BTreeMap::new() };
+            let part = Self { metadata, tensors }
+                .with("split.no", Value::Unsigned(number as u64))
+                .with("split.count", Value::Unsigned(2))
+                .with("split.tensors.count", Value::Unsigned(self.tensors.len() as u64));
+            let path = folder.join(format!("{stem}-{:05}-of-00002.gguf", number + 1));
+            part.write(&path);
+            path
+        })
+    }
+
     /// The error that loading it gives.
     pub(crate) fn refused(&self) -> String {
         format!("{:#}", self.load().unwrap_err())

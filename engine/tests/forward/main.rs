@@ -10,6 +10,7 @@ use engine::model::{KvType, Logits, Transformer};
 use formats::geometry::Geometry;
 
 mod architectures;
+#[allow(dead_code, reason = "the fuzz test needs the rest")]
 mod made;
 mod paths;
 mod reference;
