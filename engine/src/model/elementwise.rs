@@ -119,7 +119,7 @@ impl Kernel for GeluMul<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let (one, cubic) = (S::splat(1.0), S::splat(0.044_715));
-        let minus_twice = S::splat(-2.0 * 0.797_884_56);
+        let minus_twice = S::splat(-2.0 * 0.797_884_6);
         for at in (0..self.gate.len()).step_by(S::LANES) {
             let gate = S::load_f32(self.gate.as_ptr().add(at));
             let up = S::load_f32(self.up.as_ptr().add(at));

@@ -2,7 +2,7 @@
 //! random models, as `tests/fixtures/architectures/record.py` recorded them; and what is refused,
 //! because it would compute something else.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use engine::model::gguf::{Gguf, Value};
 use engine::model::{KvType, Logits, Transformer};
@@ -176,7 +176,7 @@ fn a_split_model_is_one() {
         assert_eq!((gguf.parts.len(), gguf.file_bytes), (2, bytes));
         assert_eq!(gguf.tensors.len(), made.tensors.len());
     }
-    let error = |path: &PathBuf| format!("{:#}", load(path).unwrap_err());
+    let error = |path: &Path| format!("{:#}", load(path).unwrap_err());
     std::fs::copy(&parts[0], &parts[1]).unwrap();
     assert_eq!(
         error(&parts[0]),

@@ -132,7 +132,7 @@ impl Made {
     }
 }
 
-pub(crate) fn load(path: &PathBuf) -> anyhow::Result<Transformer> {
+pub(crate) fn load(path: &Path) -> anyhow::Result<Transformer> {
     let (gguf, _) = Gguf::read(path)?;
     Transformer::load(&gguf, path, &Device::Cpu)
 }

@@ -210,7 +210,8 @@ fn read_array(r: &mut Reader<impl Read>, key: &str) -> Result<Array, GgufError> 
         count: u64,
         mut element: impl FnMut(&mut Reader<R>) -> Result<T, GgufError>,
     ) -> Result<Vec<T>, GgufError> {
-        let mut values = Vec::with_capacity(count as usize);
+        // It grows with what is read, not with what is announced.
+        let mut values = Vec::with_capacity(count.min(LONGEST_SMALL) as usize);
         for _ in 0..count {
             values.push(element(r)?);
         }
