@@ -164,6 +164,11 @@ pub(crate) fn render_prune_command(model: &str) -> String {
     format!("cargo xtask oom-record prune --model {}", quote_word(model))
 }
 
+/// The command that launches a model's shortest recorded cell again, as it is typed in a shell.
+pub(crate) fn render_confirm_command(model: &str) -> String {
+    format!("cargo xtask oom-record confirm {}", quote_word(model))
+}
+
 fn one_line(field: &str) -> String {
     field.replace(['\n', '\r'], " ")
 }
