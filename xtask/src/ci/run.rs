@@ -61,7 +61,6 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// How one step ended.
 #[derive(Debug)]
 struct StepResult {
     name: &'static str,
@@ -69,7 +68,6 @@ struct StepResult {
     took: Duration,
 }
 
-/// Runs the chosen steps and reports each.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let steps = plan_steps(&args.only)?;
     if args.list {
@@ -89,7 +87,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
 fn plan_steps(only: &[String]) -> anyhow::Result<Vec<&'static Step>> {
     let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
     if let Some(unknown) = only.iter().find(|name| !known.contains(&name.as_str())) {
-        anyhow::bail!("no step `{unknown}`; the steps are {}", known.join(", "));
+        anyhow::bail!("there is no step `{unknown}`; the steps are {}", known.join(", "));
     }
     Ok(STEPS
         .iter()
@@ -139,7 +137,7 @@ mod tests {
         let error = plan_steps(&["tests".to_owned()]).unwrap_err().to_string();
         assert!(
             error.starts_with(
-                "no step `tests`; the steps are verify-lock, fmt, clippy, test, cuda-check"
+                "there is no step `tests`; the steps are verify-lock, fmt, clippy, test, cuda-check"
             ),
             "{error}"
         );

@@ -9,12 +9,10 @@ use std::path::PathBuf;
 /// may be a link to a model store.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands over models.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List the models that a sweep can name, with their sizes.
@@ -41,7 +39,6 @@ pub(crate) enum Command {
     Add(AddArgs),
 }
 
-/// Arguments of `model list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Print a JSON array instead of a table.
@@ -49,7 +46,6 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `model fetch`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FetchArgs {
     /// The model: the name of a file in `bench-configs/fetch/`, without `.toml`.
@@ -57,7 +53,6 @@ pub(crate) struct FetchArgs {
     pub(crate) name: String,
 }
 
-/// Arguments of `model add`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
     /// A GGUF file, or a folder of weights.

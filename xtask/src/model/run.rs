@@ -14,7 +14,6 @@ use crate::model::source::ModelSource;
 use crate::model::store::file as model_store;
 use crate::sys::terminal;
 
-/// Runs one of the commands over models.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     match &args.command {
         Command::List(args) => list(root, args),
@@ -42,7 +41,7 @@ fn fetch(root: &Path, args: &FetchArgs) -> anyhow::Result<Outcome> {
         .with_context(|| format!("cannot fetch `{}`", source.name))?;
     let what = match fetched {
         model_fetch::Fetched::Now => "fetched and verified",
-        model_fetch::Fetched::Already => "there already, verified",
+        model_fetch::Fetched::Already => "already there, verified",
     };
     terminal::log(&format!(
         "model: {} {what}; `--models {MODELS_DIR}/{}`",
@@ -57,7 +56,7 @@ fn add(root: &Path, args: &AddArgs) -> anyhow::Result<Outcome> {
         .with_context(|| format!("cannot add `{}`", args.path.display()))?;
     let what = match linked {
         model_link::Linked::Now => "linked",
-        model_link::Linked::Already => "linked already",
+        model_link::Linked::Already => "already linked",
     };
     let words = [name.clone()];
     let by_name = model_store::resolve_models(root, &words)?;
@@ -68,7 +67,6 @@ fn add(root: &Path, args: &AddArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// One line of the list.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 struct Row {
     name: String,
@@ -163,8 +161,7 @@ mod tests {
             tracked_path: path.to_owned(),
             kind,
             weight_bytes,
-            note: (kind == ModelKind::Missing)
-                .then(|| "`models/x` is a link to nothing".to_owned()),
+            note: (kind == ModelKind::Missing).then(|| "`models/x` is a dangling link".to_owned()),
         }
     }
 
@@ -182,7 +179,7 @@ mod tests {
             tiny          synthetic            bench-configs/models/tiny.toml
             big           folder      5.0 GiB  models/big
             x             missing              models/x
-                                               (`models/x` is a link to nothing)
+                                               (`models/x` is a dangling link)
             smollm2-135m  fetchable  93.8 MiB  SmolLM2-135M-Instruct, Q4_1, 135 M parameters (Apache-2.0): cargo xtask model fetch smollm2-135m
         "#);
         let here = [model("a", ModelKind::Gguf, "models/smollm2-135m/S.gguf", Some(1))];

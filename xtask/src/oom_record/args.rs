@@ -15,12 +15,10 @@ use chrono::NaiveDate;
 /// still records new OOMs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands over the record.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List the recorded events.
@@ -40,7 +38,6 @@ pub(crate) enum Command {
     Prune(PruneArgs),
 }
 
-/// Arguments of `oom-record list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Only the events of this model.
@@ -51,7 +48,6 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `oom-record explain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     /// The model's name, as in the CSV.
@@ -62,7 +58,6 @@ pub(crate) struct ExplainArgs {
     pub(crate) len: u64,
 }
 
-/// Arguments of `oom-record prune`.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("rule").required(true))]
 pub(crate) struct PruneArgs {

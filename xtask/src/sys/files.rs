@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// The text of a file.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
 }
@@ -36,7 +35,7 @@ pub(crate) fn list_files(folder: &Path) -> Vec<PathBuf> {
 
 /// The path from the root of the file system, without asking what is there.
 pub(crate) fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
-    std::path::absolute(path).with_context(|| format!("`{}` is no path", path.display()))
+    std::path::absolute(path).with_context(|| format!("`{}` is not a path", path.display()))
 }
 
 /// Makes one folder. Returns whether it is new.

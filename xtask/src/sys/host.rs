@@ -92,7 +92,6 @@ fn read_cpu_name() -> Option<String> {
     })
 }
 
-/// The first GPU.
 fn read_gpu() -> anyhow::Result<Option<GpuFacts>> {
     let first = |facts: DriverFacts| {
         let gpu = facts.gpus.into_iter().next()?;

@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use crate::base::scrub::Scrub;
 
-/// A journal that is open for appending.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     file: File,

@@ -237,7 +237,7 @@ fn a_variable_that_is_neither_on_nor_off_leaves_the_record_in_force() {
     workspace.write("benchmarks/.oom-record", "a,1,2026-07-03,abc1234,,old.csv\n");
     let args = ["sweep", CONFIG[0], CONFIG[1], "--models", "a", "--output", "out.csv"];
     let ran = workspace.command(&args).env("MLXCEL_BENCH_IGNORE_OOM_RECORD", "maybe").run();
-    assert!(ran.stderr.contains("`maybe` is neither on nor off; the OOM record stays in force"));
+    assert!(ran.stderr.contains("`maybe` is neither on nor off; the OOM record remains in force"));
     assert_eq!(workspace.launches().len(), 0);
 }
 

@@ -131,7 +131,6 @@ fn set_limits(memory_limit_bytes: Option<u64>, harness: Pid) -> std::io::Result<
     Ok(())
 }
 
-/// One output stream of the child.
 struct Stream {
     pipe: Option<std::fs::File>,
     capture: Capture,
@@ -284,7 +283,6 @@ fn kill_group(pid: Pid, signal: Signal) {
     let _ = rustix::process::kill_process_group(pid, signal);
 }
 
-/// What the process used.
 struct Usage {
     cpu: Duration,
     rss_peak_bytes: Option<u64>,

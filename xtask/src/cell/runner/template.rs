@@ -154,7 +154,7 @@ fn find_placeholder(name: &str) -> anyhow::Result<Placeholder> {
         return Ok(*placeholder);
     }
     let list = known().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
-    let error = anyhow!("unknown placeholder {{{name}}}; known are {list}");
+    let error = anyhow!("unknown placeholder {{{name}}}; expected one of {list}");
     match nearest(name, known()) {
         Some(near) => Err(error).hint(format!("did you mean {{{near}}}?")),
         None => Err(error),
