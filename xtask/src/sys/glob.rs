@@ -168,6 +168,6 @@ mod tests {
         let matches = find_matches(folder.path(), "m/b*").unwrap();
         assert_eq!(matches.paths, [folder.path().join("m/b")]);
         assert_eq!(matches.skipped, [strange]);
-        assert_eq!(find_matches(folder.path(), "m/a*").unwrap().skipped, [PathBuf::new(); 0]);
+        assert!(find_matches(folder.path(), "m/a*").unwrap().skipped.is_empty());
     }
 }

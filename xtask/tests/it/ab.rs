@@ -260,7 +260,7 @@ fn a_launch_that_the_host_did_not_survive_is_not_made_again() {
     lab.write(&path, &text[..cut]);
     lab.resume().run().exits_with(0);
     assert!(lab.launches().len() > launches);
-    assert!(!lab.samples().iter().any(|event| failed(event)));
+    assert!(!lab.samples().iter().any(failed));
 }
 
 /// Two cells that differ in their output from the third token on.

@@ -89,7 +89,7 @@ impl Lab {
     fn toolkit(&self, folder: &str, nvcc: &str) {
         self.write_program(&format!("{folder}/bin/nvcc"), nvcc);
         for name in LIBRARIES {
-            self.write(&format!("{folder}/lib64/{name}"), name);
+            self.write(format!("{folder}/lib64/{name}"), name);
         }
     }
 

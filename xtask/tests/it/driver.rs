@@ -171,7 +171,7 @@ fn a_row_names_the_gpu_whoever_told_of_it() {
         let ran = lab.run_with(&args, &[("ARC_NVML_LIBRARY", &nvml), ("TEST_NVML", play)]);
         assert_eq!(ran.code, Some(0), "{play}: {}", ran.stderr);
         assert!(lab.read(&csv).contains(&format!(",{name}")), "{play}");
-        let journal = lab.read(&format!("{csv}.journal.jsonl"));
+        let journal = lab.read(format!("{csv}.journal.jsonl"));
         assert!(journal.contains(&format!("\"driver\":\"{driver}\"")), "{play}: {journal}");
     }
 }
