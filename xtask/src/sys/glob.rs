@@ -110,8 +110,6 @@ fn list_names(folder: &Path) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStrExt as _;
-
     use super::*;
 
     fn folder() -> tempfile::TempDir {
@@ -157,14 +155,14 @@ mod tests {
         assert_eq!(found(folder.path(), "**/deep"), ["m/a/deep"]);
     }
 
+    // Other systems take no such names.
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_name_that_is_not_utf8_is_left_out_and_told() {
+        use std::os::unix::ffi::OsStrExt as _;
         let folder = folder();
         let strange = folder.path().join("m").join(std::ffi::OsStr::from_bytes(b"b\xff"));
-        // Some file systems refuse such names.
-        if std::fs::create_dir(&strange).is_err() {
-            return;
-        }
+        std::fs::create_dir(&strange).unwrap();
         let matches = find_matches(folder.path(), "m/b*").unwrap();
         assert_eq!(matches.paths, [folder.path().join("m/b")]);
         assert_eq!(matches.skipped, [strange]);

@@ -5,14 +5,15 @@
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static INSTALLING: Mutex<()> = Mutex::new(());
 static WAKE_PIPE: OnceLock<(std::io::PipeReader, std::io::PipeWriter)> = OnceLock::new();
 
 /// Tells whether the run was interrupted. Cheap to copy: the state belongs to the process.
@@ -24,6 +25,8 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Takes over the signals of this process; later calls share the first one's handler.
     pub(crate) fn install() -> anyhow::Result<Interrupt> {
+        // Two callers at once must not both set a handler.
+        let _held = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((reader, _)) = WAKE_PIPE.get() {
             return Ok(Interrupt { wake_fd: reader.as_fd() });
         }
@@ -71,4 +74,20 @@ impl Interrupt {
 pub(crate) fn poll_for(entries: &mut [PollFd<'_>], timeout: Duration) -> bool {
     let timeout = Timespec::try_from(timeout).ok();
     rustix::event::poll(entries, timeout.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_may_install_it_at_once() {
+        let install = || Interrupt::install().map(drop);
+        std::thread::scope(|scope| {
+            let threads = [(); 16].map(|()| scope.spawn(install));
+            for thread in threads {
+                thread.join().unwrap().unwrap();
+            }
+        });
+    }
 }

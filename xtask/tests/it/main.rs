@@ -9,6 +9,7 @@ mod driver;
 mod gpu_check;
 mod model;
 mod oom_record;
+mod pages;
 mod prereg;
 mod report;
 mod scenarios;
