@@ -30,7 +30,7 @@ use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
 use crate::sys::{clock, env, files, git, host, terminal};
 
-use launch::Launcher;
+use launch::{LegLauncher, UnderTest};
 
 mod ending;
 mod launch;
@@ -51,9 +51,17 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let binary_sha256 = files::read_sha256(&binary)?;
     let planned = plan_checks(&names, plan);
     let session = open_session(root, args, &models, &planned, interrupt)?;
-    let setup = launch::Setup { root, binary, models, device: &args.device, started };
-    let out = args.out.as_deref();
-    let mut launcher = Launcher::new(setup, session, args.budget_s, out, &binary_sha256)?;
+    let under_test = UnderTest {
+        root,
+        binary,
+        binary_sha256: &binary_sha256,
+        models,
+        device: &args.device,
+        started,
+        budget_s: args.budget_s,
+        out: args.out.as_deref(),
+    };
+    let mut launcher = LegLauncher::new(under_test, session)?;
     let mut checks = Checks { launcher: &mut launcher, results: Vec::new(), measured: Vec::new() };
     let ran = checks.make_all(planned);
     let results = checks.results;
@@ -66,7 +74,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         card,
         commit: git.commit,
         dirty: git.dirty,
-        binary_sha256,
+        binary_sha256: binary_sha256.clone(),
         wall_s: started.elapsed().as_secs_f64(),
         budget_s: args.budget_s,
         interrupted: interrupt.is_set(),
@@ -77,7 +85,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     ran?;
     written?;
     if args.json {
-        terminal::data(&output::render_json(&result));
+        terminal::data(&output::render_json(&result)?);
     } else {
         terminal::data(&render::render_table(&result.checks));
     }
@@ -141,7 +149,7 @@ fn find_models(root: &Path, words: &[String]) -> anyhow::Result<Vec<ResolvedMode
 
 /// The checks as they are made.
 struct Checks<'a, 'b, E> {
-    launcher: &'a mut Launcher<'b, E>,
+    launcher: &'a mut LegLauncher<'b, E>,
     results: Vec<CheckResult>,
     measured: Vec<(Leg, LegNumbers)>,
 }

@@ -184,7 +184,7 @@ fn a_base_out_of_memory_is_recorded_once_and_stops_the_run_before_any_other_laun
 }
 
 #[test]
-fn a_rung_that_the_record_forbids_stops_the_run_undecided() {
+fn a_rung_that_the_record_forbids_stops_the_run_without_a_decision() {
     let record = parse_record("llama+item,8,2026-01-01,abc1234,,old.csv\n");
     let lab = Lab { record, ..Lab::new() };
     let ran = lab.run(|_| took(100.0));
