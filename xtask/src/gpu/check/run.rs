@@ -157,7 +157,7 @@ struct Checks<'a, 'b, E> {
 impl<E: Executor> Checks<'_, '_, E> {
     fn make_all(&mut self, checks: Vec<Check>) -> anyhow::Result<()> {
         for check in checks {
-            if self.launcher.is_interrupted() {
+            if self.launcher.executor().is_interrupted() {
                 return Ok(());
             }
             let result = match self.find_obstacle(&check) {
@@ -165,7 +165,7 @@ impl<E: Executor> Checks<'_, '_, E> {
                 None => self.make(&check)?,
             };
             // A check that a signal cut off has no verdict.
-            if self.launcher.is_interrupted() && result.verdict != CheckVerdict::Pass {
+            if self.launcher.executor().is_interrupted() && result.verdict != CheckVerdict::Pass {
                 return Ok(());
             }
             self.launcher.keep_check(&result)?;
@@ -218,7 +218,7 @@ impl<E: Executor> Checks<'_, '_, E> {
     fn run_all(&mut self, check: &Check) -> anyhow::Result<Vec<Run>> {
         let mut runs = Vec::new();
         for leg in &check.legs {
-            if self.launcher.is_interrupted() {
+            if self.launcher.executor().is_interrupted() {
                 break;
             }
             let earlier: Vec<&LegNumbers> = self
@@ -260,3 +260,6 @@ fn file_name(number: usize, check: &str, leg: &str) -> anyhow::Result<String> {
     let name: String = format!("{number:02}-{check}-{leg}").chars().map(safe).collect();
     (name.len() < 200).then_some(name).context("the name of the model is too long for a file")
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,8 +96,8 @@ impl<'a, E: Executor> LegLauncher<'a, E> {
         })
     }
 
-    pub(super) fn is_interrupted(&mut self) -> bool {
-        self.session.executor().is_interrupted()
+    pub(super) fn executor(&mut self) -> &mut E {
+        self.session.executor()
     }
 
     /// The card, as the program named it, or the driver.
