@@ -12,6 +12,8 @@ use seen::{LegEnd, LegNumbers};
 
 pub(crate) mod args;
 mod budget;
+#[cfg(test)]
+mod fixture;
 mod judge;
 mod plan;
 mod render;

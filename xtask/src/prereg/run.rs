@@ -14,14 +14,17 @@ use crate::prereg::template::render_template;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::{files, git, terminal};
 
-use ladder::{DOCUMENTS, Ladder, RUNNERS, StoredRun, free_name, version_of};
+use ladder::{DOCUMENTS, Ladder, RUNNERS, SAMPLES, StoredRun, free_name, version_of};
 
 mod bench;
+mod entries;
 mod freeze;
 mod ladder;
 mod launch;
 mod measure;
+mod program;
 mod report;
+mod steps;
 mod transfer;
 mod verify;
 
@@ -63,7 +66,7 @@ fn open_session(
 /// The samples of a run, as the OOM record names them.
 fn source_of(root: &Path, folder: &Path) -> String {
     let folder = folder.strip_prefix(root).unwrap_or(folder);
-    format!("{}/samples.jsonl", folder.display())
+    format!("{}/{SAMPLES}", folder.display())
 }
 
 fn new(root: &Path, name: &str) -> anyhow::Result<Outcome> {

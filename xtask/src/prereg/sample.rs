@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cell::classify::Classification;
 
+pub(crate) mod file;
+
 /// One line of `samples.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -174,6 +176,24 @@ impl Record {
     }
 }
 
+impl LaunchRecord {
+    /// A launch that left nothing and cost nothing.
+    pub(crate) fn new(slot: Slot, items: Vec<String>) -> LaunchRecord {
+        LaunchRecord {
+            slot,
+            items,
+            failed: None,
+            rejected: None,
+            disturbed: Vec::new(),
+            series: BTreeMap::new(),
+            token_hash: None,
+            files: BTreeMap::new(),
+            settings: serde_json::Value::Null,
+            cost_s: 0.0,
+        }
+    }
+}
+
 /// The samples of a file, and what a crash left of a last line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Samples {
@@ -187,7 +207,8 @@ pub(crate) struct Samples {
 ///
 /// # Errors
 ///
-/// Names the line that is no record. A last line without its line feed is no error: it is torn.
+/// Names the line that is not a record. A last line without its line feed is torn, which is not an
+/// error.
 pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
     let whole_bytes = text.rfind('\n').map_or(0, |at| at + 1);
     let records = text[..whole_bytes]

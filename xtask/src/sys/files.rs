@@ -25,12 +25,30 @@ pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// The files of a folder, in the order of their names; empty where there is no such folder.
+/// What is in a folder, in the order of names; empty where there is no such folder.
 pub(crate) fn list_files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     paths
+}
+
+/// The names of the folders in a folder, sorted; empty where there is no such folder.
+pub(crate) fn list_folders(folder: &Path) -> Vec<String> {
+    let is_folder = |path: &PathBuf| path.is_dir();
+    let name = |path: PathBuf| path.file_name()?.to_str().map(str::to_owned);
+    list_files(folder).into_iter().filter(is_folder).filter_map(name).collect()
+}
+
+pub(crate) fn is_file(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// Copies a file, permissions included.
+pub(crate) fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::copy(from, to)
+        .map(drop)
+        .with_context(|| format!("cannot copy `{}` to `{}`", from.display(), to.display()))
 }
 
 /// The path from the root of the file system, without asking what is there.

@@ -11,14 +11,16 @@ use crate::prereg::chain::{DataBefore, Frozen, Version, parse_frozen};
 use crate::prereg::document::{Document, parse_document};
 use crate::prereg::judge::{Phase, judge};
 use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
-use crate::prereg::sample::{Record, RunRecord, Samples, parse_samples};
-use crate::prereg::samples::file as samples_file;
+use crate::prereg::sample::file::read_samples;
+use crate::prereg::sample::{Record, RunRecord, Samples};
 use crate::stats::expr::Number;
 use crate::sys::files;
 
 pub(super) const DOCUMENTS: &str = "bench-configs/prereg";
 pub(super) const RUNNERS: &str = "bench-configs/runners";
 const RUNS: &str = "benchmarks/prereg";
+/// Within the folder of a run.
+pub(super) const SAMPLES: &str = "samples.jsonl";
 
 /// A ladder by its name, and where its parts lie.
 #[derive(Debug, Clone)]
@@ -97,17 +99,13 @@ impl<'a> Ladder<'a> {
 
     /// Every run, oldest first.
     pub(super) fn read_runs(&self) -> anyhow::Result<Vec<StoredRun>> {
-        let mut names = samples_file::list_folders(&self.runs_path());
+        let mut names = files::list_folders(&self.runs_path());
         names.sort_by_key(|name| run_order(name));
         names.iter().map(|name| self.read_run(&self.runs_path().join(name), name)).collect()
     }
 
     pub(super) fn read_run(&self, folder: &Path, name: &str) -> anyhow::Result<StoredRun> {
-        let path = folder.join("samples.jsonl");
-        let text = files::read_text_if_present(&path)?.unwrap_or_default();
-        let samples = parse_samples(&text)
-            .map_err(anyhow::Error::msg)
-            .with_context(|| format!("`{}` is damaged", path.display()))?;
+        let samples = read_samples(&folder.join(SAMPLES))?;
         let run = samples.records.iter().find_map(|record| match record {
             Record::Run(run) => Some(run.clone()),
             _ => None,

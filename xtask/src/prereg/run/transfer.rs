@@ -5,11 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 
-use super::bench::{Bench, HowEnded};
-use super::launch::Launcher;
+use super::bench::Bench;
+use super::measure::run_steps;
 use super::report::choose_run;
+use super::steps::HowEnded;
 use super::verify::check_frozen;
-use super::{Ladder, StoredRun, free_name, version_of};
+use super::{Ladder, SAMPLES, StoredRun, free_name, version_of};
 use super::{open_session, source_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
@@ -17,8 +18,7 @@ use crate::cell::guard::RecordRule;
 use crate::prereg::args::TransferArgs;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, judge};
-use crate::prereg::sample::Record;
-use crate::prereg::samples::file as samples_file;
+use crate::prereg::sample::file::read_samples;
 use crate::prereg::transfer::{plan_transfer, render_transfer, summarize_transfer};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
@@ -27,7 +27,6 @@ use crate::sys::{clock, files, terminal};
 pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, &args.name)?;
     let checked = check_frozen(&ladder)?;
-    let version = checked.version()?.clone();
     let (decided, document) = decided_run(&ladder, args.run.as_deref(), &checked.frozen)?;
     let standing = judge(&document, &decided.samples.records);
     let plan = plan_transfer(&document, &standing).map_err(anyhow::Error::msg).hint(
@@ -41,21 +40,8 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     let folder = choose_folder(&decided, &plan)?;
     session.set_source(source_of(root, &folder));
     let mut bench = Bench::open(root, &folder, args)?;
-    if bench.records.is_empty() {
-        bench.append(Record::Run(checked.run_record(&ladder.name)?))?;
-    }
-    bench.settle_lost_launch(&plan)?;
-    let mut launcher = Launcher::new(
-        root,
-        &ladder.name,
-        &plan,
-        &version,
-        (&checked.runner, &checked.model),
-        session,
-    )?;
-    let ended = bench.measure(&plan, &mut launcher)?;
-    drop(launcher);
-    match ended {
+    bench.start(&ladder, &checked, None)?;
+    match run_steps(&ladder, &checked, &plan, session, &mut bench)? {
         HowEnded::Interrupted => {
             terminal::log(&format!(
                 "prereg: interrupted; everything finished is on disk\nhint: cargo xtask prereg transfer {} continues it",
@@ -116,15 +102,13 @@ fn decided_run(
 
 /// A new folder, or the last one that is not complete.
 fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<std::path::PathBuf> {
-    let names: Vec<String> = samples_file::list_folders(&decided.folder)
+    let names: Vec<String> = files::list_folders(&decided.folder)
         .into_iter()
         .filter(|name| name.starts_with("transfer-"))
         .collect();
     if let Some(last) = names.last() {
         let path = decided.folder.join(last);
-        let text = files::read_text_if_present(&path.join("samples.jsonl"))?;
-        let samples = crate::prereg::sample::parse_samples(&text.unwrap_or_default())
-            .map_err(anyhow::Error::msg)?;
+        let samples = read_samples(&path.join(SAMPLES))?;
         if matches!(judge(plan, &samples.records).phase, Phase::Ladder { .. }) {
             return Ok(path);
         }

@@ -76,6 +76,6 @@ pub(super) fn taken(folder: &Path) -> anyhow::Error {
     anyhow!("`{}` already exists, and nothing in it is overwritten", folder.display())
 }
 
-pub(super) fn render_json(result: &GpuResult) -> String {
-    serde_json::to_string_pretty(result).expect("a result has string keys and no failing values")
+pub(super) fn render_json(result: &GpuResult) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(result)?)
 }
