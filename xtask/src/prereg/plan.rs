@@ -1,5 +1,5 @@
 //! What a run does next, as a function of the frozen document and the samples so far: a run that was
-//! interrupted goes on exactly where it was.
+//! interrupted continues exactly where it was.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) struct CommandStep {
     pub(crate) items: Vec<String>,
 }
 
-/// How many times a disturbed launch is made again before it counts as it is.
+/// How many times a disturbed launch is repeated before it counts as it is.
 pub(crate) const MAX_REJECTED: usize = 2;
 
 pub(crate) fn count_rejected(records: &[Record], slot: &Slot) -> usize {
@@ -130,8 +130,8 @@ fn plan_ladder(
     }))
 }
 
-/// Whether a launch is still to be made. A rung that crashed is not launched again: what it did once may
-/// cost the machine next time.
+/// Whether a launch is still to be made. A rung that crashed is not launched again: next time it may
+/// take the machine down.
 fn is_missing(records: &[Record], round: u32, rung: &Composed, repeat: u64) -> bool {
     let done = launches(records, round, &rung.id);
     let crashed = done.iter().any(|launch| launch.failed.is_some());

@@ -205,7 +205,7 @@ fn render_items(items: &[String]) -> String {
     if items.is_empty() { "no items".to_owned() } else { items.join(", ") }
 }
 
-/// The base disagreeing with itself about the tokens: then equality with it proves little.
+/// Whether the base disagrees with itself about the tokens: equality with it then proves little.
 fn output_deviation(document: &Document, records: &[Record]) -> Option<String> {
     let base = &document.base().items;
     let mut hashes: Vec<&String> = records

@@ -1,7 +1,7 @@
 //! The raw samples of a run, one JSON object a line: everything that a report is made of.
 //!
 //! It owns the record types and their lines. A record holds what was measured, as measured; what
-//! follows from it is computed anew each time, by `judge`.
+//! follows from it is computed again each time, by `judge`.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ pub(crate) struct LaunchRecord {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) disturbed: Vec<String>,
     pub(crate) series: BTreeMap<String, Series>,
-    /// Hash of the generated tokens, where the runner tells.
+    /// Hash of the generated tokens, where the runner reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) token_hash: Option<String>,
     /// SHA-256 of the files that `file-equal` oracles compare.
@@ -119,7 +119,7 @@ pub(crate) struct Series {
     pub(crate) values: Vec<Reading>,
 }
 
-/// A number as measured, NaN and infinities included, which JSON has no word for.
+/// A number as measured, NaN and infinities included, which JSON cannot express.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading(pub(crate) f64);
 

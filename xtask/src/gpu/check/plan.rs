@@ -49,7 +49,7 @@ pub(crate) struct Leg {
 }
 
 impl Leg {
-    /// What it changes of the model's run, by name; `None` where it runs as anybody would run it.
+    /// What it changes about the model's run, as a name; `None` where it changes nothing.
     pub(crate) fn variant(&self) -> Option<String> {
         match (self.setting, self.leave_free_mib) {
             (Setting::On, None) => None,

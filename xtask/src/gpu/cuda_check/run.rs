@@ -19,9 +19,9 @@ use crate::sys::{clock, env, files, terminal};
 const FOLDER: &str = "cuda-standin";
 /// The stand-in for the compiler, below the workspace root.
 const TOOLKIT: &str = "cuda-standin/toolkit";
-/// The chip that builds over the stand-in are for: the stand-in runs no kernel that was compiled.
+/// The chip that builds over the stand-in are for; any would do, for no compiled kernel runs there.
 const COMPUTE_CAP: &str = "90";
-/// Crates that a build without the feature must not reach.
+/// Crates that a build without the feature must not depend on.
 const CUDA_CRATES: &[&str] = &["candle-kernels", "cudaforge", "cudarc"];
 
 /// Variables for a child; `None` removes one.
@@ -111,8 +111,8 @@ fn render_env(changes: &Changes) -> String {
     changes.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Has the kernels made anew where others, or an earlier stand-in, may have made them: the cache of
-/// their build script does not ask who compiled, and would let old code pass as new.
+/// Removes kernels that another compiler, or an earlier stand-in, may have built: the cache of their
+/// build script does not ask who compiled, and would let old code pass as new.
 fn forget_other_kernels(
     root: &Path,
     profile: &Path,
@@ -141,7 +141,7 @@ fn check_default_build(root: &Path) -> anyhow::Result<Vec<String>> {
         .context("cannot list what the engine is built from")?;
     Ok(find_cuda_crates(&tree)
         .into_iter()
-        .map(|name| format!("the engine reaches `{name}` without the feature `cuda`"))
+        .map(|name| format!("the engine depends on `{name}` without the feature `cuda`"))
         .collect())
 }
 

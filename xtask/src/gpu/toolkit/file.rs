@@ -136,7 +136,7 @@ pub(crate) fn read_needed(binary: &Path) -> Option<Vec<String>> {
     Some(parse_needed(&Tool::new("readelf").arg("-d").arg(binary).read().ok()?))
 }
 
-/// Whether a binary starts and names its version where no library of CUDA is in sight.
+/// Checks that a binary starts and prints its version without any CUDA library.
 pub(crate) fn check_starts(binary: &Path) -> anyhow::Result<()> {
     Tool::new(binary).arg("--version").env_remove("LD_LIBRARY_PATH").read().map(drop)
 }

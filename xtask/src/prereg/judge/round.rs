@@ -21,7 +21,7 @@ pub(crate) struct Round {
     pub(crate) figures: BTreeMap<String, BTreeMap<String, Figure>>,
     /// Rungs that crashed, with how.
     pub(crate) crashed: BTreeMap<String, String>,
-    /// Rungs with a reading that is no finite number, with where.
+    /// Rungs with a reading that is not a finite number, and where it is.
     pub(crate) non_finite: BTreeMap<String, String>,
     /// How far apart the base and the base again are, relative, in the primary read's metric.
     pub(crate) noise: Value,

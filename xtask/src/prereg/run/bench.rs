@@ -19,7 +19,7 @@ use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{boot, clock, env, files, git, host, terminal};
 
-/// Why a launch does not count that the ceiling ended rather than its own time limit.
+/// Why a launch that was ended by the ceiling, not by its own time limit, does not count.
 const AT_CEILING: &str = "it was ended at the ceiling";
 
 /// A run on disk.
@@ -189,7 +189,7 @@ impl Bench {
     }
 }
 
-/// The slot of the journal's last launch, if it has no end and the machine was started anew since.
+/// The slot of the journal's last launch, if it has no end and the machine was restarted since.
 fn find_lost_launch(journal: &str, boot: &str) -> Option<Value> {
     let entries: Vec<Value> =
         journal.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(find_lost_launch(launch, "aa"), None);
         assert_eq!(find_lost_launch(&format!("{launch}\n{end}"), "bb"), None);
         assert_eq!(find_lost_launch("", "bb"), None);
-        // A torn line is no entry.
+        // A torn line is not an entry.
         assert!(find_lost_launch(&format!("{launch}\n{{\"event\":\"ste"), "bb").is_some());
     }
 }

@@ -114,7 +114,7 @@ fn plan_limit(document: &Document, records: &[Record], step: &Step) -> Option<Du
         Step::Launch(launch) => expect_cost_s(&launch.slot, records),
         Step::Command(_) | Step::Finished => 0.0,
     };
-    // Where the log says what a launch cost, the time it takes here says nothing of that.
+    // Where the log says what a launch cost, the time it takes here does not count.
     let is_by_log = document.protocol.cost_field.is_some();
     (left_s > 0.0 && needed_s <= left_s)
         .then(|| if is_by_log { UNLIMITED } else { Duration::from_secs_f64(left_s) })

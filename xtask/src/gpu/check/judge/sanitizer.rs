@@ -1,4 +1,4 @@
-//! What NVIDIA's memory checker said of a run.
+//! What NVIDIA's memory checker said about a run.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::Judged;
 use crate::gpu::check::seen::LegEnd;
 use crate::gpu::check::{CheckResult, CheckVerdict};
 
-/// What the checker is told to exit with where it found something.
+/// The exit code that the checker is told to use if it found something.
 pub(crate) const SANITIZER_ERRORS: i32 = 86;
 
 /// Before each line of the checker's own.
@@ -17,7 +17,8 @@ const UNSUPPORTED: &str = "not supported";
 const GAVE_UP: [&str; 2] =
     ["Internal Sanitizer Error", "terminated before first instrumented API call"];
 
-/// The number of errors decides. Without one nothing was checked, which says nothing of the program.
+/// The number of errors decides. Without a count nothing was checked, which says nothing about the
+/// program.
 ///
 /// `said` is all that the checker and the program wrote, `exit` the code that they ended with.
 pub(crate) fn judge_sanitizer(
