@@ -7,10 +7,9 @@ use super::compose::{Composed, plan_rungs};
 use super::document::{Action, Document, OracleCheck, Order};
 use super::judge::{Phase, Standing, is_measured, launches};
 use super::oracle::{Shot, Trial, find_command, find_shot, item_trials, rung_trials};
-use super::sample::{Record, Slot};
+use super::sample::{LaunchRecord, Record, Slot, launches_in};
 use crate::stats::schedule::plan_block;
 
-/// The next thing to do.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Launch(Launch),
@@ -40,11 +39,8 @@ pub(crate) struct CommandStep {
 pub(crate) const MAX_REJECTED: usize = 2;
 
 pub(crate) fn count_rejected(records: &[Record], slot: &Slot) -> usize {
-    let is_rejected = |record: &&Record| {
-        matches!(record, Record::Launch(launch)
-            if launch.slot == *slot && launch.rejected.is_some())
-    };
-    records.iter().filter(is_rejected).count()
+    let is_it = |launch: &&LaunchRecord| launch.slot == *slot && launch.rejected.is_some();
+    launches_in(records).filter(is_it).count()
 }
 
 pub(crate) fn plan_step(document: &Document, standing: &Standing, records: &[Record]) -> Step {

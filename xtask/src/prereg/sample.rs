@@ -206,7 +206,6 @@ pub(crate) struct Samples {
 /// Parses `samples.jsonl`.
 ///
 /// # Errors
-///
 /// Names the line that is not a record. A last line without its line feed is torn, which is not an
 /// error.
 pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
@@ -219,6 +218,22 @@ pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
         })
         .collect::<Result<_, _>>()?;
     Ok(Samples { records, whole_bytes, torn: text[whole_bytes..].to_owned() })
+}
+
+/// What was run; `None` where a crash came before the first line.
+pub(crate) fn run_in(records: &[Record]) -> Option<&RunRecord> {
+    records.iter().find_map(|record| match record {
+        Record::Run(run) => Some(run),
+        _ => None,
+    })
+}
+
+/// Every launch, those that do not count included.
+pub(crate) fn launches_in(records: &[Record]) -> impl Iterator<Item = &LaunchRecord> {
+    records.iter().filter_map(|record| match record {
+        Record::Launch(launch) => Some(launch),
+        _ => None,
+    })
 }
 
 pub(crate) fn total_cost_s(records: &[Record]) -> f64 {

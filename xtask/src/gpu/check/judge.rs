@@ -29,7 +29,6 @@ const FEW_CALLS: f64 = 2.0;
 /// The driver that the cache is measured over, in the words of the report.
 const DRIVER: &str = "cuda";
 
-/// A verdict with what was seen.
 pub(super) struct Judged {
     verdict: CheckVerdict,
     seen: String,

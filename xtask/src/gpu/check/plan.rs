@@ -38,7 +38,6 @@ impl Setting {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leg {
-    /// Its name within the check.
     pub(crate) name: String,
     pub(crate) model: String,
     pub(crate) setting: Setting,
@@ -59,7 +58,6 @@ impl Leg {
     }
 }
 
-/// What a check is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckKind {
     /// The program runs at all, and on the device.

@@ -2,7 +2,7 @@
 //!
 //! Build the stand-in, name it, then let cargo check and test. Nothing here asks for a GPU.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 
@@ -40,7 +40,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let profile = target.join(if args.bench { "release" } else { "debug" });
-    forget_other_kernels(root, &profile, &changes)?;
+    let sources = files::list_files(&root.join(TOOLKIT));
+    let identity = cuda_files::read_compiler_identity("stand-in", &sources)?;
+    cuda_files::claim_kernels(root, &profile, &identity, &changes)?;
     if args.bench {
         let bench = "bench --locked --package engine --features cuda --bench cuda_hooks";
         cargo(root, bench).env(&changes).show()?;
@@ -109,29 +111,6 @@ fn render_env(changes: &Changes) -> String {
         None => format!("unset {name}"),
     };
     changes.iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// Removes kernels that another compiler, or an earlier stand-in, may have built: the cache of their
-/// build script does not ask who compiled, and would let old code pass as new.
-fn forget_other_kernels(
-    root: &Path,
-    profile: &Path,
-    changes: &[(String, Option<String>)],
-) -> anyhow::Result<()> {
-    let toolkit = root.join(TOOLKIT);
-    let sources: Vec<PathBuf> = files::list_files(&toolkit);
-    let identity = cuda_files::read_compiler_identity("stand-in", &sources)?;
-    if cuda_files::has_other_kernels(profile, &identity)? {
-        terminal::log(
-            "cuda-check: the stand-in for the compiler changed; building the kernels again",
-        );
-        cargo(root, "clean --quiet --locked --package candle-kernels")
-            .args(profile.ends_with("release").then_some("--release"))
-            .env(changes)
-            .show()
-            .context("cannot remove the kernels of another compiler")?;
-    }
-    cuda_files::write_compiler_identity(profile, &identity)
 }
 
 /// Checks that the engine without the feature reaches no CUDA crate. Returns what is wrong.

@@ -65,16 +65,7 @@ fn build(
         std::slice::from_ref(&toolkit.nvcc),
     )?;
     let profile = target.join("release");
-    if cuda_files::has_other_kernels(&profile, &identity)? {
-        terminal::log(
-            "cuda-setup: another compiler may have built the kernels there; building them again",
-        );
-        cargo(root, "clean --quiet --locked --release --package candle-kernels")
-            .env(&changes)
-            .show()
-            .context("cannot remove the kernels of another compiler")?;
-    }
-    cuda_files::write_compiler_identity(&profile, &identity)?;
+    cuda_files::claim_kernels(root, &profile, &identity, &changes)?;
     terminal::log(&format!(
         "cuda-setup: building `{BINARY}` for compute capability {}; the first time the kernels \
          take about ten minutes on two processors …",

@@ -14,7 +14,7 @@ use crate::prereg::document::Document;
 use crate::prereg::judge::judge;
 use crate::prereg::plan::{Launch, MAX_REJECTED, Step, count_rejected, plan_step};
 use crate::prereg::sample::file::open_samples;
-use crate::prereg::sample::{Failure, LaunchRecord, Record};
+use crate::prereg::sample::{Failure, LaunchRecord, Record, run_in};
 use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{boot, clock, env, files, git, host, terminal};
@@ -76,7 +76,7 @@ impl Bench {
         checked: &Checked,
         again: Option<&str>,
     ) -> anyhow::Result<()> {
-        if self.records.iter().any(|record| matches!(record, Record::Run(_))) {
+        if run_in(&self.records).is_some() {
             return Ok(());
         }
         let version = checked.version()?.version;
@@ -102,7 +102,6 @@ impl Bench {
         Ok(())
     }
 
-    /// Notes that a step has ended.
     pub(super) fn note_step_end(&mut self) -> anyhow::Result<()> {
         self.journal.append(&json!({ "event": "step_end", "time": clock::now_utc() }))
     }

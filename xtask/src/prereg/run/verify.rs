@@ -219,16 +219,7 @@ fn command_files(root: &Path, runner: &Runner) -> Vec<String> {
 }
 
 fn no_vars() -> CellVars {
-    CellVars {
-        model: String::new(),
-        model_path: String::new(),
-        prompt_tokens: 0,
-        max_tokens: 0,
-        warmup_tokens: 0,
-        threads: None,
-        report: String::new(),
-        target_dir: "target".to_owned(),
-    }
+    CellVars { target_dir: "target".to_owned(), ..CellVars::default() }
 }
 
 fn resolve_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {

@@ -160,7 +160,6 @@ impl<'a, E: Executor> LegLauncher<'a, E> {
         Ok(judge_sanitizer(check, &leg.name, &said.unwrap_or_default(), exit, &end))
     }
 
-    /// Keeps a verdict.
     pub(super) fn keep_check(&mut self, result: &CheckResult) -> anyhow::Result<()> {
         terminal::log(&format!("{}: {}: {}", result.name, result.verdict.word(), result.seen));
         self.append(&json!({
