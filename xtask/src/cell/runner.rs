@@ -71,7 +71,7 @@ pub(crate) struct Build {
 }
 
 /// What a command line may speak of: one value for each placeholder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CellVars {
     /// `{model}`: the model's name, as in the CSV.
     pub(crate) model: String,

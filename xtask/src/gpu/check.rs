@@ -30,7 +30,7 @@ pub(crate) enum CheckVerdict {
     Pass,
     /// It showed something else, or a run of it failed.
     Fail,
-    /// It could not be made here, for a reason that says nothing of the program.
+    /// It could not be made here, for a reason that says nothing about the program.
     NotPossible,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct GpuResult {
     pub(crate) date: String,
     /// The card, as the program names it.
     pub(crate) card: String,
-    /// Whether it ran over the stand-in driver, so that it says nothing of hardware.
+    /// Whether it ran over the stand-in driver, so that it says nothing about hardware.
     pub(crate) is_standin: bool,
     /// Commit of the checkout, and whether tracked files differ from it.
     pub(crate) commit: String,

@@ -18,7 +18,6 @@ const SCHEMA: u32 = 1;
 pub(crate) struct Frozen {
     schema: u32,
     pub(crate) name: String,
-    /// The versions, oldest first.
     pub(crate) versions: Vec<Version>,
 }
 
@@ -33,7 +32,6 @@ pub(crate) struct Version {
     pub(crate) why: Option<String>,
     /// What had been measured under earlier versions when it was made.
     pub(crate) data: DataBefore,
-    /// What is fixed besides the text.
     pub(crate) pins: Pins,
     pub(crate) document_sha256: String,
     pub(crate) document: String,
@@ -110,7 +108,6 @@ impl Frozen {
         Ok(self)
     }
 
-    /// The version in force.
     pub(crate) fn last(&self) -> anyhow::Result<&Version> {
         match self.versions.last() {
             Some(last) => Ok(last),
@@ -132,7 +129,6 @@ fn entry_hash(version: &Version) -> anyhow::Result<String> {
 /// Parses `NAME.frozen.json` and holds every link of the chain.
 ///
 /// # Errors
-///
 /// Names the version that is not what its hash, or the one after it, says.
 pub(crate) fn parse_frozen(display_path: &str, text: &str) -> anyhow::Result<Frozen> {
     let frozen: Frozen = serde_json::from_str(text)

@@ -9,7 +9,7 @@ use super::compose::with_needs;
 use super::document::{Bound, Difference, Document, Oracle, OracleCheck};
 use super::metric::{figure, find_non_finite};
 use super::numbers::number;
-use super::sample::{CommandRecord, LaunchRecord, Record, Series, Slot};
+use super::sample::{CommandRecord, LaunchRecord, Record, Series, Slot, launches_in};
 use crate::stats::expr::{Number, Relation};
 
 /// A launch for oracles: which settings and items. Oracles that ask for the same share it.
@@ -155,14 +155,8 @@ pub(crate) fn judge_trial(
 
 /// The launch for a shot, the one that counts.
 pub(crate) fn find_shot<'a>(records: &'a [Record], shot: &Shot) -> Option<&'a LaunchRecord> {
-    let key = shot.key();
-    records.iter().find_map(|record| match record {
-        Record::Launch(launch) if launch.rejected.is_none() => match &launch.slot {
-            Slot::Oracle { shot } if *shot == key => Some(launch),
-            _ => None,
-        },
-        _ => None,
-    })
+    let slot = Slot::Oracle { shot: shot.key() };
+    launches_in(records).find(|launch| launch.rejected.is_none() && launch.slot == slot)
 }
 
 /// The run of a command oracle.

@@ -1,7 +1,7 @@
 //! The raw samples of a run, one JSON object a line: everything that a report is made of.
 //!
 //! It owns the record types and their lines. A record holds what was measured, as measured; what
-//! follows from it is computed anew each time, by `judge`.
+//! follows from it is computed again each time, by `judge`.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ pub(crate) struct LaunchRecord {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) disturbed: Vec<String>,
     pub(crate) series: BTreeMap<String, Series>,
-    /// Hash of the generated tokens, where the runner tells.
+    /// Hash of the generated tokens, where the runner reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) token_hash: Option<String>,
     /// SHA-256 of the files that `file-equal` oracles compare.
@@ -119,7 +119,7 @@ pub(crate) struct Series {
     pub(crate) values: Vec<Reading>,
 }
 
-/// A number as measured, NaN and infinities included, which JSON has no word for.
+/// A number as measured, NaN and infinities included, which JSON cannot express.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading(pub(crate) f64);
 
@@ -206,7 +206,6 @@ pub(crate) struct Samples {
 /// Parses `samples.jsonl`.
 ///
 /// # Errors
-///
 /// Names the line that is not a record. A last line without its line feed is torn, which is not an
 /// error.
 pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
@@ -219,6 +218,22 @@ pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
         })
         .collect::<Result<_, _>>()?;
     Ok(Samples { records, whole_bytes, torn: text[whole_bytes..].to_owned() })
+}
+
+/// What was run; `None` where a crash came before the first line.
+pub(crate) fn run_in(records: &[Record]) -> Option<&RunRecord> {
+    records.iter().find_map(|record| match record {
+        Record::Run(run) => Some(run),
+        _ => None,
+    })
+}
+
+/// Every launch, those that do not count included.
+pub(crate) fn launches_in(records: &[Record]) -> impl Iterator<Item = &LaunchRecord> {
+    records.iter().filter_map(|record| match record {
+        Record::Launch(launch) => Some(launch),
+        _ => None,
+    })
 }
 
 pub(crate) fn total_cost_s(records: &[Record]) -> f64 {

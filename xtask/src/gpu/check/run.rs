@@ -1,7 +1,7 @@
 //! `cargo xtask gpu-check`: a built program on a GPU, within a budget of time.
 //!
-//! Plan the checks, make each one's runs as far as the time goes, judge it, and keep everything as it
-//! comes.
+//! Plans the checks, makes the runs of each as far as the time allows, judges it, and writes
+//! everything as it comes.
 
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         interrupted: interrupt.is_set(),
         checks: results,
     };
-    // Whatever ended the runs: what they showed so far is on disk.
+    // Whatever ended the runs, what they showed so far goes to disk.
     let written = launcher.finish(&result);
     ran?;
     written?;
@@ -94,7 +94,6 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     if interrupt.is_set() {
         return Ok(Outcome::Interrupted);
     }
-    // Where nothing was checked, nothing is sound.
     if let Some(why) = result.find_nothing_checked() {
         return Err(anyhow!(why))
             .hint("allow more time with --budget-s, or fix what the table names");
@@ -214,7 +213,7 @@ impl<E: Executor> Checks<'_, '_, E> {
         self.measured.iter().find(|(other, _)| is_free(other)).map(|(leg, run)| (leg, run))
     }
 
-    /// Makes the runs of a check, as far as the time goes.
+    /// Makes the runs of a check, as far as the time allows.
     fn run_all(&mut self, check: &Check) -> anyhow::Result<Vec<Run>> {
         let mut runs = Vec::new();
         for leg in &check.legs {
@@ -245,7 +244,7 @@ impl<E: Executor> Checks<'_, '_, E> {
     }
 }
 
-/// The environment of a run, beyond its setting: a folder `lib` beside the program is searched first.
+/// The environment of a run, besides its setting: a folder `lib` beside the program is searched first.
 fn library_env(binary: &Path) -> Vec<(String, Option<String>)> {
     let folder = binary.parent().map(|parent| parent.join("lib"));
     let Some(folder) = folder.filter(|folder| files::exists(folder)) else { return Vec::new() };
@@ -254,7 +253,7 @@ fn library_env(binary: &Path) -> Vec<(String, Option<String>)> {
     vec![("LD_LIBRARY_PATH".to_owned(), Some(path))]
 }
 
-/// A name of a run that a file can have.
+/// The name of a run, as a file can have it.
 fn file_name(number: usize, check: &str, leg: &str) -> anyhow::Result<String> {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
     let name: String = format!("{number:02}-{check}-{leg}").chars().map(safe).collect();

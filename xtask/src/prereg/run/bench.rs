@@ -14,12 +14,12 @@ use crate::prereg::document::Document;
 use crate::prereg::judge::judge;
 use crate::prereg::plan::{Launch, MAX_REJECTED, Step, count_rejected, plan_step};
 use crate::prereg::sample::file::open_samples;
-use crate::prereg::sample::{Failure, LaunchRecord, Record};
+use crate::prereg::sample::{Failure, LaunchRecord, Record, run_in};
 use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{boot, clock, env, files, git, host, terminal};
 
-/// Why a launch does not count that the ceiling ended rather than its own time limit.
+/// Why a launch that was ended by the ceiling, not by its own time limit, does not count.
 const AT_CEILING: &str = "it was ended at the ceiling";
 
 /// A run on disk.
@@ -76,7 +76,7 @@ impl Bench {
         checked: &Checked,
         again: Option<&str>,
     ) -> anyhow::Result<()> {
-        if self.records.iter().any(|record| matches!(record, Record::Run(_))) {
+        if run_in(&self.records).is_some() {
             return Ok(());
         }
         let version = checked.version()?.version;
@@ -102,7 +102,6 @@ impl Bench {
         Ok(())
     }
 
-    /// Notes that a step has ended.
     pub(super) fn note_step_end(&mut self) -> anyhow::Result<()> {
         self.journal.append(&json!({ "event": "step_end", "time": clock::now_utc() }))
     }
@@ -189,7 +188,7 @@ impl Bench {
     }
 }
 
-/// The slot of the journal's last launch, if it has no end and the machine was started anew since.
+/// The slot of the journal's last launch, if it has no end and the machine was restarted since.
 fn find_lost_launch(journal: &str, boot: &str) -> Option<Value> {
     let entries: Vec<Value> =
         journal.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -213,7 +212,7 @@ mod tests {
         assert_eq!(find_lost_launch(launch, "aa"), None);
         assert_eq!(find_lost_launch(&format!("{launch}\n{end}"), "bb"), None);
         assert_eq!(find_lost_launch("", "bb"), None);
-        // A torn line is no entry.
+        // A torn line is not an entry.
         assert!(find_lost_launch(&format!("{launch}\n{{\"event\":\"ste"), "bb").is_some());
     }
 }

@@ -12,7 +12,7 @@ use crate::prereg::document::{Document, parse_document};
 use crate::prereg::judge::{Phase, judge};
 use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
 use crate::prereg::sample::file::read_samples;
-use crate::prereg::sample::{Record, RunRecord, Samples};
+use crate::prereg::sample::{RunRecord, Samples, launches_in, run_in};
 use crate::stats::expr::Number;
 use crate::sys::files;
 
@@ -106,19 +106,14 @@ impl<'a> Ladder<'a> {
 
     pub(super) fn read_run(&self, folder: &Path, name: &str) -> anyhow::Result<StoredRun> {
         let samples = read_samples(&folder.join(SAMPLES))?;
-        let run = samples.records.iter().find_map(|record| match record {
-            Record::Run(run) => Some(run.clone()),
-            _ => None,
-        });
+        let run = run_in(&samples.records).cloned();
         Ok(StoredRun { name: name.to_owned(), folder: folder.to_owned(), run, samples })
     }
 
     /// How much was measured so far, under any version.
     pub(super) fn read_data(&self) -> anyhow::Result<DataBefore> {
         let runs = self.read_runs()?;
-        let launches = |run: &StoredRun| {
-            run.samples.records.iter().filter(|one| matches!(one, Record::Launch(_))).count()
-        };
+        let launches = |run: &StoredRun| launches_in(&run.samples.records).count();
         Ok(DataBefore {
             runs: runs.iter().filter(|run| launches(run) > 0).count() as u64,
             launches: runs.iter().map(launches).sum::<usize>() as u64,

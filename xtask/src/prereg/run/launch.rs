@@ -28,7 +28,7 @@ use crate::sys::{env, files};
 
 /// The folder for files that `file-equal` oracles compare.
 const OUT_VAR: &str = "ARC_PREREG_OUT";
-/// Variables of the shell that begin so are not part of the frozen protocol.
+/// Variables of the shell with these beginnings are not part of the frozen protocol.
 const PROTOCOL_PREFIXES: [&str; 4] = ["ARC_", "BENCH_", "MLXCEL_", "RAYON_"];
 /// How long the machine is watched before a launch whose time counts.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -12,8 +12,7 @@ use super::launch::{StepLauncher, Subject};
 use super::report::{is_written, make_report, render_end, write_report};
 use super::steps::{self, HowEnded};
 use super::verify::{Checked, check_frozen};
-use super::{Ladder, StoredRun, free_name};
-use super::{open_session, source_of};
+use super::{Ladder, StoredRun, free_name, open_session};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::cell::executor::Executor;
@@ -35,9 +34,8 @@ pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
     let _lock = LaunchLock::acquire(root, "prereg run")?;
     let interrupt = Interrupt::install()?;
     let asked = RecordRule::from_flag(args.ignore_oom_record);
-    let mut session = open_session(&ladder, &checked, asked, "prereg run", interrupt)?;
     let folder = choose_folder(&ladder, &checked, args)?;
-    session.set_source(source_of(root, &folder));
+    let session = open_session(&ladder, &checked, &folder, asked, "prereg run", interrupt)?;
     let mut bench = Bench::open(root, &folder, args)?;
     bench.start(&ladder, &checked, args.again.as_deref())?;
     if let Some(reason) = &args.over_ceiling {

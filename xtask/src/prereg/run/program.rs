@@ -192,7 +192,7 @@ impl<'a> Programs<'a> {
 impl Drop for Programs<'_> {
     fn drop(&mut self) {
         for program in self.ready.values().filter(|program| program.tree != self.root) {
-            // A tree that cannot be removed is no reason to fail: it lies below `target/`.
+            // Nothing fails where a tree cannot be removed: it lies below `target/`.
             let _ = git_trees::remove_tree(self.root, &program.tree);
         }
     }

@@ -9,7 +9,7 @@ use crate::cell::executor::Executor;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, Standing, is_measured, judge};
 use crate::prereg::plan::{Step, count_left, plan_step};
-use crate::prereg::sample::{LaunchRecord, Record, Slot, total_cost_s};
+use crate::prereg::sample::{Record, Slot, launches_in, total_cost_s};
 use crate::stats::location::median;
 use crate::sys::{clock, terminal};
 
@@ -114,7 +114,7 @@ fn plan_limit(document: &Document, records: &[Record], step: &Step) -> Option<Du
         Step::Launch(launch) => expect_cost_s(&launch.slot, records),
         Step::Command(_) | Step::Finished => 0.0,
     };
-    // Where the log says what a launch cost, the time it takes here says nothing of that.
+    // Where the log says what a launch cost, the time it takes here does not count.
     let is_by_log = document.protocol.cost_field.is_some();
     (left_s > 0.0 && needed_s <= left_s)
         .then(|| if is_by_log { UNLIMITED } else { Duration::from_secs_f64(left_s) })
@@ -122,16 +122,9 @@ fn plan_limit(document: &Document, records: &[Record], step: &Step) -> Option<Du
 
 /// What launches of the ladder cost so far, at the median; 0 where none has run, and for oracles.
 fn expect_cost_s(slot: &Slot, records: &[Record]) -> f64 {
-    let cost_s = |record: &Record| match record {
-        Record::Launch(LaunchRecord { slot: Slot::Ladder { .. }, cost_s, .. }) => Some(*cost_s),
-        _ => None,
-    };
-    match slot {
-        Slot::Oracle { .. } => 0.0,
-        Slot::Ladder { .. } => {
-            median(&records.iter().filter_map(cost_s).collect::<Vec<f64>>()).unwrap_or(0.0)
-        }
-    }
+    let is_rung = |slot: &Slot| matches!(slot, Slot::Ladder { .. });
+    let launches = launches_in(records).filter(|launch| is_rung(slot) && is_rung(&launch.slot));
+    median(&launches.map(|launch| launch.cost_s).collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
 /// Notes that what is left does not fit, once.

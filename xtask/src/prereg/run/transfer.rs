@@ -1,7 +1,6 @@
-//! `prereg transfer`: the same reads on another machine, later. It records, and never re-opens the
-//! decision.
+//! `prereg transfer`: the same reads on another machine, later. It never re-opens the decision.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
@@ -10,14 +9,15 @@ use super::measure::run_steps;
 use super::report::choose_run;
 use super::steps::HowEnded;
 use super::verify::check_frozen;
-use super::{Ladder, SAMPLES, StoredRun, free_name, version_of};
-use super::{open_session, source_of};
+use super::{Ladder, SAMPLES, StoredRun, free_name, open_session, version_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::cell::guard::RecordRule;
 use crate::prereg::args::TransferArgs;
+use crate::prereg::chain::Frozen;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, judge};
+use crate::prereg::sample::Record;
 use crate::prereg::sample::file::read_samples;
 use crate::prereg::transfer::{plan_transfer, render_transfer, summarize_transfer};
 use crate::sys::interrupt::Interrupt;
@@ -36,15 +36,15 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     let _lock = LaunchLock::acquire(root, "prereg transfer")?;
     let interrupt = Interrupt::install()?;
     let asked = RecordRule::from_flag(args.ignore_oom_record);
-    let mut session = open_session(&ladder, &checked, asked, "prereg transfer", interrupt)?;
     let folder = choose_folder(&decided, &plan)?;
-    session.set_source(source_of(root, &folder));
+    let session = open_session(&ladder, &checked, &folder, asked, "prereg transfer", interrupt)?;
     let mut bench = Bench::open(root, &folder, args)?;
     bench.start(&ladder, &checked, None)?;
     match run_steps(&ladder, &checked, &plan, session, &mut bench)? {
         HowEnded::Interrupted => {
             terminal::log(&format!(
-                "prereg: interrupted; everything finished is on disk\nhint: cargo xtask prereg transfer {} continues it",
+                "prereg: interrupted; everything finished is on disk\nhint: `cargo xtask prereg transfer {}` \
+                 continues it",
                 ladder.name
             ));
             return Ok(Outcome::Interrupted);
@@ -56,9 +56,9 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
             return Ok(Outcome::Violation);
         }
         HowEnded::Refused => {
-            terminal::log(
-                "prereg: a launch of the transfer is refused: its model runs out of memory",
-            );
+            if let Some(Record::Stopped { why }) = bench.records.last() {
+                terminal::log(&format!("prereg: {why}"));
+            }
             return Ok(Outcome::Violation);
         }
         HowEnded::Complete => {}
@@ -77,7 +77,7 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
 fn decided_run(
     ladder: &Ladder<'_>,
     name: Option<&str>,
-    frozen: &crate::prereg::chain::Frozen,
+    frozen: &Frozen,
 ) -> anyhow::Result<(StoredRun, Document)> {
     let stored = choose_run(ladder, name)?;
     let run = stored.run.as_ref().with_context(|| format!("run {} is empty", stored.name))?;
@@ -101,7 +101,7 @@ fn decided_run(
 }
 
 /// A new folder, or the last one that is not complete.
-fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<std::path::PathBuf> {
+fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<PathBuf> {
     let names: Vec<String> = files::list_folders(&decided.folder)
         .into_iter()
         .filter(|name| name.starts_with("transfer-"))

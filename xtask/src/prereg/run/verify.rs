@@ -18,7 +18,7 @@ use crate::prereg::sample::RunRecord;
 use crate::sys::git::trees::{list_changes, list_commits, list_tree, read_head};
 use crate::sys::{clock, files, host};
 
-/// What the tree holds that is no part of a measured program.
+/// What the tree holds that no measured program is built from.
 const NOT_CODE: [&str; 7] =
     [".ci/", ".github/", "bench-configs/", "benchmarks/", "docs/", "xtask/", "models/"];
 
@@ -33,7 +33,7 @@ pub(super) struct Checked {
     pub(super) head: String,
     /// Chip and memory of this machine.
     pub(super) machine: String,
-    /// What the user should know and nothing refuses.
+    /// What the user should know, though nothing is refused for it.
     pub(super) notes: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Checked {
     }
 }
 
-/// Refuses whatever is not what was frozen, with the way out.
+/// Refuses whatever differs from what was frozen; the hint says what to do.
 pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
     let name = &ladder.name;
     let frozen = ladder.require_frozen()?;
@@ -219,16 +219,7 @@ fn command_files(root: &Path, runner: &Runner) -> Vec<String> {
 }
 
 fn no_vars() -> CellVars {
-    CellVars {
-        model: String::new(),
-        model_path: String::new(),
-        prompt_tokens: 0,
-        max_tokens: 0,
-        warmup_tokens: 0,
-        threads: None,
-        report: String::new(),
-        target_dir: "target".to_owned(),
-    }
+    CellVars { target_dir: "target".to_owned(), ..CellVars::default() }
 }
 
 fn resolve_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {

@@ -27,11 +27,11 @@ use crate::sys::hardware::render_slug;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{clock, env, files, git, host, terminal};
 
-/// What is not worth starting a run for.
+/// With less time left than this no run is started.
 const LEAST_S: f64 = 2.0;
-/// Tokens of the discarded pass: every kernel is loaded after them.
+/// Tokens of the discarded pass, after which every kernel is loaded.
 const WARMUP_TOKENS: u64 = 4;
-/// How many times slower a program is under it, at the least guess.
+/// Seconds that a run under the memory checker needs at least.
 const SANITIZER_S: f64 = 40.0;
 
 /// What is checked, and within what.
@@ -52,7 +52,7 @@ pub(super) struct LegLauncher<'a, E> {
     session: Session<E>,
     under_test: UnderTest<'a>,
     scrub: Scrub,
-    /// A folder for reports on their way, which goes with the value.
+    /// For reports before they are kept; removed with the value.
     scratch: tempfile::TempDir,
     start_entry: serde_json::Value,
     /// Folder and journal: made before the first run.
@@ -150,7 +150,7 @@ impl<'a, E: Executor> LegLauncher<'a, E> {
         let exit = SANITIZER_ERRORS.to_string();
         let before = [SANITIZER, "--tool", "memcheck", "--error-exitcode", &exit];
         let runner = self.runner(&before, &leg_args(self.under_test.device, leg))?;
-        // The estimate is such that being slow under the checker never counts as hanging.
+        // With this estimate, being slow under the checker never counts as hanging.
         let limits = (SANITIZER_S * 2.0, SANITIZER_S);
         let (end, outcome) = self.launch(check, leg, Some(SANITIZER), &runner, limits)?;
         let said = outcome
@@ -160,7 +160,6 @@ impl<'a, E: Executor> LegLauncher<'a, E> {
         Ok(judge_sanitizer(check, &leg.name, &said.unwrap_or_default(), exit, &end))
     }
 
-    /// Keeps a verdict.
     pub(super) fn keep_check(&mut self, result: &CheckResult) -> anyhow::Result<()> {
         terminal::log(&format!("{}: {}: {}", result.name, result.verdict.word(), result.seen));
         self.append(&json!({
@@ -281,7 +280,7 @@ impl<'a, E: Executor> LegLauncher<'a, E> {
         self.append(&start)
     }
 
-    /// Takes the card's name from the program; a folder that does not have it yet gets it.
+    /// Takes the card's name from the program, and renames the folder where it has another.
     fn name_card(&mut self, card: String) -> anyhow::Result<()> {
         let slug = card_slug(Some(&card));
         let is_named = slug == card_slug(self.card.as_deref());
@@ -348,7 +347,7 @@ impl Ledger for Entries<'_> {
 
     fn note_end(&mut self, end: &End) -> anyhow::Result<()> {
         let outcome = match end {
-            // It would not start for any leg, and says nothing of this one.
+            // It would not start for any leg, and says nothing about this one.
             End::NotStarted(reason) => anyhow::bail!("{reason}"),
             End::Ran(outcome) => Some(outcome),
             End::Refused { .. } | End::Faked(_) | End::Interrupted => None,

@@ -1,4 +1,4 @@
-//! Classes: the signs of memory running out, results that are none, and floods of output.
+//! Classes: the signs of memory running out, unusable results, and floods of output.
 
 use anyhow::{Context as _, ensure};
 

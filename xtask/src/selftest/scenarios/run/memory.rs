@@ -31,7 +31,7 @@ pub(super) fn fake_oom() -> anyhow::Result<String> {
     let commit = git::read_git_state(checkout.root()).commit;
     let expected = format!("a,2048,{},{commit},,{CSV}\n", clock::today());
     same("record", checkout.record_text()?, expected)?;
-    // Whether cells were skipped is no failure, unless asked for.
+    // Skipped cells are not a failure, unless `--strict` asks for it.
     code(&checkout.sweep("benchmarks/strict.csv", &["--strict"])?, 1)?;
     Ok("one line in the record, longer cells of the model skipped, the other model measured".into())
 }
