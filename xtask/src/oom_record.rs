@@ -60,9 +60,7 @@ pub(crate) struct RecordLine {
 pub(crate) enum MalformedLine {
     /// It has fewer than six fields: this many.
     TooFewFields(usize),
-    /// Its first field is empty.
     EmptyModel,
-    /// Its second field is not a whole number.
     LengthNotANumber,
 }
 
@@ -82,7 +80,6 @@ impl OomRecord {
         &self.lines
     }
 
-    /// The events, in the order of the file.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&OomEntry, &RecordLine)> {
         self.lines.iter().filter_map(|line| Some((line.entry.as_ref().ok()?, line)))
     }

@@ -42,18 +42,14 @@ impl Cell<'_> {
 /// A cell that is not launched but yields a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FakeCell {
-    /// The model's name.
     pub(crate) model: String,
-    /// Prompt length in tokens.
     pub(crate) len: u64,
-    /// What it yields.
     pub(crate) class: Classification,
 }
 
 /// Makes a grid.
 ///
 /// # Errors
-///
 /// When two models have one name: rows, backstop and record know a model by its name alone.
 pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow::Result<Grid> {
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
@@ -74,12 +70,10 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
 }
 
 impl Grid {
-    /// The models, in order.
     pub(crate) fn models(&self) -> &[ResolvedModel] {
         &self.models
     }
 
-    /// The prompt lengths, in order.
     pub(crate) fn lengths(&self) -> &[u64] {
         &self.lengths
     }
@@ -91,7 +85,6 @@ impl Grid {
         })
     }
 
-    /// How many cells there are.
     pub(crate) fn cell_count(&self) -> usize {
         self.models.len() * self.lengths.len()
     }
@@ -101,7 +94,6 @@ impl Grid {
 /// entry ends where the text so far names a cell of the grid.
 ///
 /// # Errors
-///
 /// When an entry does not name a cell of this run: a fake that does nothing would prove nothing.
 pub(crate) fn parse_fake_ooms(text: &str, cells: &[Cell<'_>]) -> anyhow::Result<Vec<FakeCell>> {
     let mut fakes = Vec::new();

@@ -21,15 +21,11 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// What becomes of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is launched.
     Launch,
     /// It is not launched but yields this class as if it had been.
     Fake(Classification),
-    /// It is not launched.
     Refuse {
-        /// The class of its row.
         class: Classification,
-        /// Why, in words.
         reason: String,
     },
 }
@@ -43,7 +39,6 @@ pub(crate) enum RecordRule {
 }
 
 impl RecordRule {
-    /// What `--ignore-oom-record` says.
     pub(crate) fn from_flag(ignore_oom_record: bool) -> RecordRule {
         if ignore_oom_record { RecordRule::Ignored } else { RecordRule::InForce }
     }
@@ -54,7 +49,6 @@ impl RecordRule {
 pub(crate) struct Guard {
     record: OomRecord,
     record_rule: RecordRule,
-    /// Cells that are faked.
     fakes: Vec<FakeCell>,
     /// Memory that weights must fit into.
     memory_bytes: Option<u64>,
@@ -65,7 +59,6 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// A guard before any cell of this run.
     pub(crate) fn new(
         record: OomRecord,
         record_rule: RecordRule,
@@ -82,7 +75,6 @@ impl Guard {
         }
     }
 
-    /// The same, with cells that are faked.
     pub(crate) fn with_fakes(self, fakes: Vec<FakeCell>) -> Guard {
         Guard { fakes, ..self }
     }

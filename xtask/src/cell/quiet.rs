@@ -12,19 +12,15 @@ pub(crate) mod file;
 pub(crate) struct HostSample {
     /// Processor time that was not idle, of the whole machine.
     pub(crate) busy: Option<Duration>,
-    /// Processors.
     pub(crate) processors: Option<u64>,
     /// Pages swapped in and out.
     pub(crate) swapped_pages: Option<u64>,
-    /// Times that a processor was throttled for heat.
     pub(crate) thermal_throttles: Option<u64>,
     /// Periods in which this cgroup was kept from running.
     pub(crate) cgroup_throttles: Option<u64>,
-    /// Processes that compute on the GPUs.
     pub(crate) gpu_processes: Option<u64>,
     /// Whether a GPU is slowed for heat or power right now.
     pub(crate) gpu_throttled: Option<bool>,
-    /// Whether the NVIDIA driver did not answer.
     pub(crate) driver_silent: bool,
 }
 
@@ -38,7 +34,6 @@ pub(crate) enum QuietRule {
     Noted,
 }
 
-/// What still counts as quiet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct QuietLimits {
     /// Load of other processes, in percent of all processors.
@@ -60,11 +55,8 @@ pub(crate) struct QuietNote {
 /// One stretch of time between two samples, and what of its load was not somebody else's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stretch {
-    /// At its start.
     pub(crate) start: HostSample,
-    /// At its end.
     pub(crate) end: HostSample,
-    /// How long it was.
     pub(crate) wall: Duration,
     /// Processor time of the measured run within it.
     pub(crate) own: Duration,

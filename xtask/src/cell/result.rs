@@ -14,7 +14,6 @@ use crate::cell::runner::{
 pub(crate) struct Leavings {
     /// What it wrote to stdout, as far as it was kept.
     pub(crate) stdout: String,
-    /// Bytes of stdout that were not kept.
     pub(crate) stdout_omitted_bytes: u64,
     /// What it wrote to stderr, as far as it was kept.
     pub(crate) stderr: String,
@@ -25,7 +24,6 @@ pub(crate) struct Leavings {
 /// A result that holds numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CellNumbers {
-    /// The numbers of the row.
     pub(crate) measured: Measured,
     /// The cell report, where the runner writes one.
     pub(crate) report: Option<CellReport>,
@@ -36,7 +34,6 @@ pub(crate) struct CellNumbers {
 /// Reads the result of a cell at a prompt length.
 ///
 /// # Errors
-///
 /// Why there are no numbers, in words.
 pub(crate) fn parse_result(
     format: ResultFormat,

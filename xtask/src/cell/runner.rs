@@ -23,11 +23,8 @@ mod template;
 pub(crate) struct Runner {
     /// The name of its file, without the extension.
     pub(crate) name: String,
-    /// What it is, in a line.
     pub(crate) summary: String,
-    /// How its result is read.
     pub(crate) result: ResultFormat,
-    /// Which models it can load.
     pub(crate) models: ModelNeed,
     /// What to build before the first cell; `None` for a program that is there already.
     pub(crate) build: Option<Build>,
@@ -54,7 +51,6 @@ pub(crate) enum ModelNeed {
     /// Whatever a model may be: the program sorts it out.
     #[default]
     Any,
-    /// One GGUF file.
     GgufFile,
     /// Weights on disk, whatever their format: no synthetic geometry.
     Weights,
@@ -64,9 +60,7 @@ pub(crate) enum ModelNeed {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Build {
-    /// The package within this workspace.
     pub(crate) package: String,
-    /// Its binary.
     pub(crate) bin: String,
 }
 
@@ -77,9 +71,7 @@ pub(crate) struct CellVars {
     pub(crate) model: String,
     /// `{model_path}`: what to load, absolute or relative to the workspace.
     pub(crate) model_path: String,
-    /// `{prompt_tokens}`: the prompt length.
     pub(crate) prompt_tokens: u64,
-    /// `{max_tokens}`: how many tokens to generate.
     pub(crate) max_tokens: u64,
     /// `{warmup_tokens}`: how many tokens the discarded pass generates.
     pub(crate) warmup_tokens: u64,

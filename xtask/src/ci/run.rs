@@ -61,7 +61,6 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// How one step ended.
 #[derive(Debug)]
 struct StepResult {
     name: &'static str,
@@ -69,7 +68,6 @@ struct StepResult {
     took: Duration,
 }
 
-/// Runs the chosen steps and reports each.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let steps = plan_steps(&args.only)?;
     if args.list {

@@ -18,7 +18,6 @@ pub(crate) const MODELS_DIR: &str = "models";
 pub(crate) enum ModelKind {
     /// A geometry; its weights are generated.
     Synthetic,
-    /// One GGUF file.
     Gguf,
     /// A folder of weights in another form, or of several GGUF files.
     Directory,
@@ -48,7 +47,6 @@ pub(crate) struct ResolvedModel {
     /// The same for tracked files, which must not tell of the user's folders: outside the workspace it
     /// is `external:` and the last part of the path.
     pub(crate) tracked_path: String,
-    /// What it is.
     pub(crate) kind: ModelKind,
     /// Bytes of its weight files (`*.gguf`, `*.safetensors`), or of the tensors that a geometry will be
     /// generated with; `None` where neither is known.

@@ -14,7 +14,6 @@ use crate::model::source::ModelSource;
 use crate::model::store::file as model_store;
 use crate::sys::terminal;
 
-/// Runs one of the commands over models.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     match &args.command {
         Command::List(args) => list(root, args),
@@ -68,7 +67,6 @@ fn add(root: &Path, args: &AddArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// One line of the list.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 struct Row {
     name: String,

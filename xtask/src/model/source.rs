@@ -18,17 +18,13 @@ pub(crate) struct ModelSource {
     pub(crate) name: String,
     /// What it is, in a line, with its licence.
     pub(crate) summary: String,
-    /// The Python package.
     pub(crate) package: String,
-    /// Its exact version.
     pub(crate) version: String,
     /// The file within the wheel.
     pub(crate) member: String,
     /// The file's name, the last part of `member`.
     pub(crate) file_name: String,
-    /// The file's exact size.
     pub(crate) bytes: u64,
-    /// The file's SHA-256, in lower-case hex.
     pub(crate) sha256: String,
 }
 
@@ -123,9 +119,7 @@ pub(crate) enum PipFailure {
     Network,
     /// The index has no such version, or no wheel of it.
     NotFound,
-    /// There was no space left for the file.
     DiskFull,
-    /// Something else.
     Other,
 }
 

@@ -67,9 +67,7 @@ pub(crate) fn append_entry(path: &Path, entry: &OomEntry) -> anyhow::Result<()> 
 pub(crate) struct Pruned {
     /// Which lines go, and why others stay.
     pub(crate) plan: PrunePlan,
-    /// The record before, as text.
     pub(crate) before: String,
-    /// The record after, as text.
     pub(crate) after: String,
 }
 

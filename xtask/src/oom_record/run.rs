@@ -15,7 +15,6 @@ use crate::oom_record::{
 use crate::sys::git::history as git_history;
 use crate::sys::terminal;
 
-/// Runs one of the commands over the record.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     match &args.command {
         Command::List(args) => list(root, args),
@@ -97,7 +96,6 @@ fn read(root: &Path) -> anyhow::Result<OomRecord> {
     Ok(record)
 }
 
-/// One event of the list.
 #[derive(Debug, serde::Serialize)]
 struct Row<'a> {
     line: usize,

@@ -110,7 +110,6 @@ fn sweep_start(
     }
 }
 
-/// What an earlier journal says, or nothing.
 fn journal_of(earlier: Option<&output::Earlier>) -> Journal {
     earlier.map(|earlier| earlier.journal.clone()).unwrap_or_default()
 }

@@ -3,20 +3,15 @@
 use crate::cell::grid::Grid;
 use crate::cell::row::{Record, Table};
 
-/// One line of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlanLine {
-    /// The model's name.
     pub(crate) model: String,
-    /// Prompt length in tokens.
     pub(crate) len: u64,
     /// What becomes of the cell: `run`, `done`, or a class.
     pub(crate) action: String,
-    /// Why.
     pub(crate) reason: String,
 }
 
-/// The plan, a line for each cell.
 pub(crate) fn render_plan(lines: &[PlanLine]) -> String {
     let model_width = width(lines.iter().map(|line| line.model.as_str()));
     let action_width = width(lines.iter().map(|line| line.action.as_str()));

@@ -68,7 +68,6 @@ impl DriverFacts {
 /// What the driver says; `None` where there is no driver.
 ///
 /// # Errors
-///
 /// When it does not answer.
 pub(crate) fn read_driver() -> anyhow::Result<Option<DriverFacts>> {
     match ask() {

@@ -45,7 +45,6 @@ impl Interrupt {
         Ok(Interrupt { wake_fd: reader.as_fd() })
     }
 
-    /// Whether a signal came.
     pub(crate) fn is_set(self) -> bool {
         INTERRUPTED.load(Ordering::SeqCst)
     }

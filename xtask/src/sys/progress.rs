@@ -14,7 +14,6 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts with a number of steps.
     pub(crate) fn start(steps: usize) -> Progress {
         if !std::io::stderr().is_terminal() {
             return Progress { bar: None };
@@ -35,7 +34,6 @@ impl Progress {
         }
     }
 
-    /// Writes one line.
     pub(crate) fn log(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| super::terminal::log(line)),

@@ -35,7 +35,6 @@ const READ_BYTES: usize = 64 * 1024;
 /// Starts a child and stays with it until it and its group have ended.
 ///
 /// # Errors
-///
 /// When it cannot be started at all. How it ends is never an error.
 pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Result<ChildEnd> {
     let oom_kills_before = host::read_cgroup_oom_kills();
@@ -284,7 +283,6 @@ fn kill_group(pid: Pid, signal: Signal) {
     let _ = rustix::process::kill_process_group(pid, signal);
 }
 
-/// What the process used.
 struct Usage {
     cpu: Duration,
     rss_peak_bytes: Option<u64>,

@@ -16,7 +16,6 @@ const RUNNERS_DIR: &str = "bench-configs/runners";
 /// Reads the definition of a runner; its text comes with it.
 ///
 /// # Errors
-///
 /// When there is none of that name (the error names those there are), or it is no definition.
 pub(crate) fn read_runner(root: &Path, name: &str) -> anyhow::Result<(Runner, String)> {
     let known: Vec<String> = files::list_files(&root.join(RUNNERS_DIR))

@@ -66,7 +66,6 @@ impl Template {
         Template { pieces: vec![Piece::Text(text.to_owned())] }
     }
 
-    /// Parses one template.
     pub(super) fn parse(text: &str) -> anyhow::Result<Template> {
         if text.contains('\0') {
             bail!("`{}` holds a NUL, which no argument can", text.escape_debug());

@@ -15,7 +15,6 @@ use crate::sys::terminal;
 
 pub(crate) mod pip;
 
-/// What a fetch came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetched {
     /// The file was downloaded and put in place.

@@ -11,7 +11,6 @@ use crate::base::nearest::nearest;
 use crate::model::reference::{MODELS_DIR, is_gguf_file, is_glob, is_plain_name, is_weight_file};
 use crate::model::source::{ModelSource, SOURCES_DIR, parse_source};
 
-/// What linking came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
     /// The link was made.
@@ -125,7 +124,6 @@ pub(crate) fn read_sources(root: &Path) -> anyhow::Result<Vec<ModelSource>> {
         .collect()
 }
 
-/// The definition called `name`.
 pub(crate) fn find_source(root: &Path, name: &str) -> anyhow::Result<ModelSource> {
     let mut sources = read_sources(root)?;
     if let Some(at) = sources.iter().position(|source| source.name == name) {

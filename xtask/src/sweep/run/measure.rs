@@ -32,7 +32,6 @@ use crate::sys::{clock, files, git, terminal};
 /// The key of measured cells in counts.
 const MEASURED: &str = "measured";
 
-/// A sweep that is running.
 struct Sweep<'a, E> {
     root: &'a Path,
     prepared: &'a Prepared,
@@ -43,7 +42,6 @@ struct Sweep<'a, E> {
     retry_lost: bool,
 }
 
-/// Whether there is more to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Next,

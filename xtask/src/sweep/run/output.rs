@@ -14,7 +14,6 @@ use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{clock, files, terminal};
 
-/// The open files of a sweep.
 pub(super) struct Output {
     pub(super) csv_path: PathBuf,
     pub(super) csv: AppendFile,

@@ -136,7 +136,6 @@ pub(super) fn prepare(
 }
 
 impl Prepared {
-    /// How a cell is started.
     pub(super) fn spec_of<'a>(
         &'a self,
         root: &'a Path,

@@ -30,7 +30,6 @@ pub(crate) fn list_tree(root: &Path, commit: &str) -> anyhow::Result<Vec<TreeEnt
         .collect())
 }
 
-/// One tracked file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreeEntry {
     /// Mode, kind and object id.
@@ -71,7 +70,6 @@ pub(crate) fn list_commits(root: &Path, revision: &str) -> anyhow::Result<Vec<St
 /// Makes a work tree of `base` at `tree` with the changes of the commits applied, in order.
 ///
 /// # Errors
-///
 /// When a commit does not apply. The tree is gone again then.
 pub(crate) fn make_tree(
     root: &Path,
@@ -93,7 +91,6 @@ pub(crate) fn make_tree(
     Ok(())
 }
 
-/// Removes a work tree, if there is one.
 pub(crate) fn remove_tree(root: &Path, tree: &Path) -> anyhow::Result<()> {
     let path = tree.to_string_lossy().into_owned();
     if tree.exists() {

@@ -13,7 +13,6 @@ use crate::sys::terminal;
 const PIPS: &[&[&str]] =
     &[&["pip"], &["pip3"], &["python3", "-m", "pip"], &["python", "-m", "pip"]];
 
-/// A pip that answered.
 #[derive(Debug)]
 pub(crate) struct Pip {
     command: &'static [&'static str],
@@ -21,7 +20,6 @@ pub(crate) struct Pip {
     version_line: String,
 }
 
-/// Finds a pip that works.
 pub(crate) fn find_pip(source: &ModelSource) -> anyhow::Result<Pip> {
     for command in PIPS {
         // One that is not there, or does not work, leaves the next one.
