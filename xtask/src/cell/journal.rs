@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::session::{Unended, judge_unended};
-use crate::sys::hardware::{GpuFacts, HostFacts};
+use crate::sys::hardware::HostFacts;
 
 use request::{Device, Request};
 
@@ -46,7 +46,7 @@ pub(crate) struct SweepStart {
     pub(crate) config_sha256: String,
     /// Whether the OOM record keeps cells from being launched.
     pub(crate) record_in_force: bool,
-    pub(crate) host: HostNote,
+    pub(crate) host: HostFacts,
     pub(crate) commit: String,
     /// Whether tracked files differ from it.
     pub(crate) dirty: Option<bool>,
@@ -92,31 +92,6 @@ pub(crate) struct ModelNote {
     pub(crate) name: String,
     pub(crate) path: String,
     pub(crate) weight_bytes: Option<u64>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct HostNote {
-    pub(crate) os: String,
-    pub(crate) kernel: Option<String>,
-    pub(crate) cpu: Option<String>,
-    /// Processors that could be used.
-    pub(crate) cores: Option<u64>,
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) gpu: Option<GpuFacts>,
-}
-
-impl From<&HostFacts> for HostNote {
-    fn from(facts: &HostFacts) -> HostNote {
-        HostNote {
-            os: facts.os.clone(),
-            kernel: facts.kernel.clone(),
-            cpu: facts.cpu.clone(),
-            cores: facts.cores,
-            memory_bytes: facts.memory_bytes,
-            gpu: facts.gpu.clone(),
-        }
-    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -196,11 +171,11 @@ pub(crate) struct SweepEnd {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Journal {
     pub(crate) entries: Vec<Entry>,
-    /// Numbers of the lines, from 1, that are no entry: a crash may cut a line off.
+    /// Numbers of the lines, from 1, that are not entries: a crash may cut a line off.
     pub(crate) unreadable_lines: Vec<usize>,
 }
 
-/// Reads a journal. A line that is no entry is left out and named; it is never an error, since a
+/// Reads a journal. A line that is not an entry is left out and named; it is never an error, since a
 /// crash may leave one.
 pub(crate) fn parse_journal(text: &str) -> Journal {
     let mut journal = Journal::default();

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::base::columns::render_columns;
 use crate::base::nearest::nearest;
 use crate::base::outcome::Outcome;
 use crate::base::shell::{quote_list_word, quote_word};
@@ -34,7 +35,7 @@ fn list(root: &Path, args: &ListArgs) -> anyhow::Result<Outcome> {
     if args.json {
         terminal::data(&serde_json::to_string_pretty(&rows).context("cannot render the list")?);
     } else if rows.is_empty() {
-        terminal::log(&format!("oom-record: no event in {RECORD_PATH}"));
+        terminal::log(&format!("oom-record: no events in {RECORD_PATH}"));
     } else {
         terminal::data(&render_rows(&rows));
     }
@@ -118,25 +119,7 @@ fn render_rows(rows: &[Row<'_>]) -> String {
             entry.source_csv.clone(),
         ]
     }));
-    let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..7).map(|column| width(column).unwrap_or(0)).collect();
-    let lines: Vec<String> = table
-        .iter()
-        .map(|row| {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, width))| match column {
-                    // Numbers end where their neighbours end.
-                    0 | 2 | 5 => format!("{cell:>width$}"),
-                    _ => format!("{cell:<width$}"),
-                })
-                .collect();
-            cells.join("  ").trim_end().to_owned()
-        })
-        .collect();
-    lines.join("\n")
+    render_columns(&table, |column| matches!(column, 0 | 2 | 5))
 }
 
 /// Says what a sweep would do with the cell and why; `distance` is how many commits were made since
@@ -150,12 +133,12 @@ fn render_explanation(record: &OomRecord, model: &str, len: u64, distance: Optio
         Some(1) => format!("with commit {}, 1 commit before HEAD", entry.commit),
         Some(count) => format!("with commit {}, {count} commits before HEAD", entry.commit),
         None if entry.commit == "unknown" => "with an unknown commit".to_owned(),
-        None => format!("with commit {}, which git does not find here", entry.commit),
+        None => format!("with commit {}, which git cannot find here", entry.commit),
     };
     let word = quote_word(&quote_list_word(model));
     format!(
         "{model} at {len} tokens: skipped before launch (SKIP:oom_record)\n  because of: {raw}\n  it \
-         ran out of memory at {} tokens on {}, {age}\nto run the cell once all the same:\n  \
+         ran out of memory at {} tokens on {}, {age}\nto run the cell once anyway:\n  \
          MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models {word} --lengths {len}\nif a \
          change since then fixed it:\n  {}\n  cargo xtask oom-record prune --fixed-by REV",
         entry.prompt_target_len,
@@ -165,7 +148,7 @@ fn render_explanation(record: &OomRecord, model: &str, len: u64, distance: Optio
 }
 
 fn render_free_cell(record: &OomRecord, model: &str, len: u64) -> String {
-    let mut text = format!("{model} at {len} tokens: launched, no event forbids it");
+    let mut text = format!("{model} at {len} tokens: launched; no event blocks it");
     let longer = record.blocking(model, u64::MAX);
     let names: Vec<&str> = record.entries().map(|(entry, _)| entry.model.as_str()).collect();
     if let Some((entry, raw)) = longer {
@@ -214,7 +197,7 @@ mod tests {
             it's, 7b at 2048 tokens: skipped before launch (SKIP:oom_record)
               because of: "it's, 7b",512,2026-07-05,unknown,,benchmarks/b.csv
               it ran out of memory at 512 tokens on 2026-07-05, with an unknown commit
-            to run the cell once all the same:
+            to run the cell once anyway:
               MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models '"it'\''s, 7b"' --lengths 2048
             if a change since then fixed it:
               cargo xtask oom-record prune --model 'it'\''s, 7b'
@@ -228,15 +211,15 @@ mod tests {
     fn a_cell_that_is_free_is_explained_too() {
         let record = parse_record(TEXT);
         insta::assert_snapshot!(render_explanation(&record, "tiny", 8191, None), @r#"
-            tiny at 8191 tokens: launched, no event forbids it
+            tiny at 8191 tokens: launched; no event blocks it
               the shortest event of this model is at 8192 tokens: tiny,8192,2026-07-06,8f14e45,123456789,benchmarks/a.csv
         "#);
         insta::assert_snapshot!(render_explanation(&record, "tinny", 1, None), @r#"
-            tinny at 1 tokens: launched, no event forbids it
+            tinny at 1 tokens: launched; no event blocks it
               the record has no `tinny`; did you mean `tiny`?
         "#);
         let text = render_explanation(&OomRecord::default(), "tiny", 1, None);
-        assert_eq!(text, "tiny at 1 tokens: launched, no event forbids it");
+        assert_eq!(text, "tiny at 1 tokens: launched; no event blocks it");
     }
 
     #[test]

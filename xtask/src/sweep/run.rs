@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::base::outcome::Outcome;
 use crate::cell::executor::run::RealExecutor;
 use crate::cell::guard::RecordRule;
-use crate::cell::journal::{HostNote, Journal, SCHEMA, SweepStart};
+use crate::cell::journal::{Journal, SCHEMA, SweepStart};
 use crate::cell::runner::file as runner_store;
 use crate::sweep::args::Args;
 use crate::sys::interrupt::Interrupt;
@@ -70,7 +70,7 @@ fn open_output(
         Some(earlier) => {
             start.notes = output::check_settings(&earlier, &prepared.settings)?;
             for note in &start.notes {
-                terminal::log(&format!("note: taken over: {note}"));
+                terminal::log(&format!("note: changed since the last start: {note}"));
             }
             Output::go_on(root, earlier, scrub, &start)
         }
@@ -101,7 +101,7 @@ fn sweep_start(
         settings_sha256: prepare::hash_settings(&prepared.settings),
         config_sha256: prepared.config_sha256.clone(),
         record_in_force: record_rule == RecordRule::InForce,
-        host: HostNote::from(&prepared.host),
+        host: prepared.host.clone(),
         commit: git.commit,
         dirty: git.dirty,
         engine_version: prepared.engine_version.clone(),

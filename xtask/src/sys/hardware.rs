@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// As journals keep it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct HostFacts {
     /// Operating system: `linux`, `macos`.
     pub(crate) os: String,

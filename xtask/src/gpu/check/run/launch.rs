@@ -12,7 +12,6 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;
 use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
-use crate::cell::journal::HostNote;
 use crate::cell::outcome::CellOutcome;
 use crate::cell::runner::{CellVars, Runner, parse_runner};
 use crate::cell::session::{End, LaunchNote, Ledger, Session};
@@ -80,7 +79,7 @@ impl<'a, E: Executor> Launcher<'a, E> {
             "binary_sha256": binary_sha256,
             "device": setup.device,
             "budget_s": budget_s,
-            "host": HostNote::from(&facts),
+            "host": facts,
             "commit": git.commit,
             "dirty": git.dirty,
             "environment": env::read_relevant_vars(),
