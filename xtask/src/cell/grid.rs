@@ -63,8 +63,8 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
                 format!("`{name}` ({})", paths.join(", "))
             })
             .collect();
-        return Err(anyhow::anyhow!("these models are there more than once: {}", list.join("; ")))
-            .hint("name each model once; a glob may stand for one that is named as well");
+        return Err(anyhow::anyhow!("these models are listed more than once: {}", list.join("; ")))
+            .hint("name each model once; a glob may match one that is also named");
     }
     Ok(Grid { models, lengths })
 }
@@ -150,14 +150,14 @@ fn bail_no_cell<T>(text: &str, form: &str, cells: &[Cell<'_>]) -> anyhow::Result
     let lengths: BTreeSet<u64> = cells.iter().map(|cell| cell.len).collect();
     let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
     Err(anyhow::anyhow!("fake `{text}` does not name a cell of this run")).hint(format!(
-        "the form is {form}; the models are {}, the lengths {}",
+        "write {form}; the models are {}, the lengths {}",
         models.join(", "),
         lengths.join(", ")
     ))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -190,7 +190,7 @@ mod tests {
     fn a_model_that_is_there_twice_is_named() {
         let models = ["a", "b", "a"].map(model).to_vec();
         let error = plan_grid(models, vec![1]).unwrap_err().to_string();
-        assert_eq!(error, "these models are there more than once: `a` (`models/a`, `models/a`)");
+        assert_eq!(error, "these models are listed more than once: `a` (`models/a`, `models/a`)");
     }
 
     #[test]

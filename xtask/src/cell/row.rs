@@ -161,7 +161,7 @@ pub(crate) struct Table {
     pub(crate) records: Vec<Record>,
 }
 
-/// Why a text is no CSV.
+/// Why a text is not CSV.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub(crate) struct CsvError {
@@ -221,7 +221,7 @@ fn parse_record(text: &str) -> Result<(Record, &str), &'static str> {
         } else if after.is_empty() {
             (LineEnd::Missing, after)
         } else {
-            return Err("text behind a closing quote");
+            return Err("text after a closing quote");
         };
         return Ok((Record { fields, line_end: ended.0 }, ended.1));
     }
@@ -238,10 +238,10 @@ fn parse_field(text: &str) -> Result<(Field, &str), &'static str> {
         };
         let value = &text[..end];
         if value.contains('"') {
-            return Err("a quote within a field that is not quoted");
+            return Err("a quote inside an unquoted field");
         }
         if value.contains('\r') {
-            return Err("a carriage return within a field that is not quoted");
+            return Err("a carriage return inside an unquoted field");
         }
         return Ok((Field::plain(value.to_owned()), &text[end..]));
     };

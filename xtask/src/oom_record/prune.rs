@@ -41,7 +41,7 @@ pub(crate) fn plan_prune(record: &OomRecord, rule: &PruneRule) -> PrunePlan {
             PruneRule::Before(day) => match NaiveDate::parse_from_str(&entry.date, "%Y-%m-%d") {
                 Ok(date) if date < *day => None,
                 Ok(_) => Some(None),
-                Err(_) => Some(Some(format!("`{}` is no date", entry.date.escape_debug()))),
+                Err(_) => Some(Some(format!("`{}` is not a date", entry.date.escape_debug()))),
             },
             PruneRule::FixedBy(ages) => match ages.get(&entry.commit) {
                 Some(CommitAge::Before) => None,
@@ -112,7 +112,7 @@ mod tests {
         let day = NaiveDate::from_ymd_opt(2026, 7, 5).unwrap();
         let (lines, notes) = dropped(&PruneRule::Before(day));
         assert_eq!(lines, [1, 7]);
-        assert_eq!(notes[0], "line 6 stays: `someday` is no date");
+        assert_eq!(notes[0], "line 6 stays: `someday` is not a date");
     }
 
     #[test]

@@ -129,15 +129,15 @@ fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
         bail!("a prompt length of 0 cannot be measured");
     }
     if config.max_tokens == 0 {
-        bail!("0 tokens to generate leave nothing to measure");
+        bail!("generating 0 tokens leaves nothing to measure");
     }
     if config.timeout.is_zero() {
-        bail!("a timeout of 0 ends every cell");
+        bail!("a timeout of 0 would end every cell at once");
     }
     let repeated = find_repeated(&config.lengths);
     if !repeated.is_empty() {
         let list: Vec<String> = repeated.iter().map(u64::to_string).collect();
-        bail!("these prompt lengths are there more than once: {}", list.join(", "));
+        bail!("these prompt lengths are listed more than once: {}", list.join(", "));
     }
     Ok(())
 }
@@ -228,7 +228,7 @@ mod tests {
         };
         assert_eq!(
             refused("[512, 8, 512, 8, 512]"),
-            "these prompt lengths are there more than once: 512, 8"
+            "these prompt lengths are listed more than once: 512, 8"
         );
         assert_eq!(refused("[]"), "the sweep has no prompt lengths");
         assert_eq!(refused("[0]"), "a prompt length of 0 cannot be measured");

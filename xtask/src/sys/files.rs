@@ -33,7 +33,7 @@ pub(crate) fn list_files(folder: &Path) -> Vec<PathBuf> {
 
 /// The path from the root of the file system, without asking what is there.
 pub(crate) fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
-    std::path::absolute(path).with_context(|| format!("`{}` is no path", path.display()))
+    std::path::absolute(path).with_context(|| format!("`{}` is not a usable path", path.display()))
 }
 
 /// Makes one folder. Returns whether it is new.

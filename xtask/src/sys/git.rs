@@ -1,4 +1,4 @@
-//! What git says of the checkout. A checkout without git, or a machine without it, is no error.
+//! What git says of the checkout. A checkout without git, or a machine without it, is not an error.
 
 use std::path::Path;
 use std::time::Duration;

@@ -46,7 +46,7 @@ impl LaunchLock {
                 return Err(anyhow::anyhow!(
                     "{holder} is measuring in this checkout (lock `{LOCK_PATH}`)"
                 ))
-                .hint("wait until it is done, or end it; two at once would measure each other");
+                .hint("wait for it or stop it; two at once would disturb each other");
             }
             Err(TryLockError::Error(error)) => {
                 return Err(error).with_context(|| format!("cannot lock `{}`", path.display()));

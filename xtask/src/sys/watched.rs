@@ -72,7 +72,7 @@ impl Watched {
             return Ok(());
         }
         Err(anyhow::anyhow!(
-            "{} `{}` changed in the middle: SHA-256 was {}, is {}",
+            "{} `{}` changed during the run: SHA-256 was {}, is {}",
             self.what,
             self.path.display(),
             &self.sha256[..12],
@@ -84,7 +84,7 @@ impl Watched {
 
 fn read_state(what: &str, path: &Path) -> anyhow::Result<FileState> {
     let metadata = std::fs::metadata(path)
-        .with_context(|| format!("cannot look at {what} `{}`", path.display()))?;
+        .with_context(|| format!("cannot check {what} `{}`", path.display()))?;
     Ok(FileState::of(&metadata))
 }
 
@@ -106,9 +106,9 @@ mod tests {
         // Other content of the same size.
         std::fs::write(&path, "two").unwrap();
         let error = watched.check().unwrap_err();
-        assert!(error.to_string().contains("changed in the middle"), "{error:#}");
+        assert!(error.to_string().contains("changed during the run"), "{error:#}");
         std::fs::remove_file(&path).unwrap();
         let error = watched.check().unwrap_err();
-        assert!(error.to_string().starts_with("cannot look at the program"), "{error:#}");
+        assert!(error.to_string().starts_with("cannot check the program"), "{error:#}");
     }
 }

@@ -350,7 +350,7 @@ fn a_program_swapped_in_the_middle_is_an_error() {
     lab.write_scripted_program("runner.sh", "script.toml", swap);
     let ran = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(2);
     assert!(ran.stderr.contains("error: the program"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("changed in the middle"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("changed during the run"), "{}", ran.stderr);
     assert_eq!(lab.launches().len(), 5);
     assert_eq!(lab.result()["partial"], true, "what was measured is kept");
 }

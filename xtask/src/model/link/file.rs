@@ -35,18 +35,18 @@ pub(crate) fn link(
     let own = own.map(|own| own.to_string_lossy().into_owned());
     let name = match name {
         Some(name) => name.to_owned(),
-        None => own.context("the path has no name").hint("give one with --name")?,
+        None => own.context("the path has no file name").hint("give one with --name")?,
     };
     // A name with a blank would need quotes within `--models` ever after.
     let has_blank = name.contains(char::is_whitespace);
     if !is_plain_name(&name) || is_glob(&name) || has_blank || name.starts_with(['.', '-']) {
         return Err(anyhow!("`{name}` cannot name a model")).hint(
-            "give another with --name: without blanks, `/`, `*`, `?`, `[`, and no `.` or `-` in front",
+            "give another with --name: no blanks, `/`, `*`, `?` or `[`, and no leading `.` or `-`",
         );
     }
     let models = root.join(MODELS_DIR);
     if models.is_symlink() && !models.exists() {
-        return Err(anyhow!("`{MODELS_DIR}` is a link to nothing"))
+        return Err(anyhow!("`{MODELS_DIR}` is a dangling link"))
             .hint("mount or create the model store that it points to, or remove the link");
     }
     if models.canonicalize().is_ok_and(|models| target.starts_with(models)) {
@@ -61,7 +61,7 @@ pub(crate) fn link(
     }
     let occupied = root.join(&folder);
     if occupied.exists() || occupied.is_symlink() {
-        return Err(anyhow!("`{}` is there already", folder.display()))
+        return Err(anyhow!("`{}` already exists", folder.display()))
             .hint("choose another name with --name, or remove it");
     }
     let make = || -> std::io::Result<()> {
@@ -80,20 +80,20 @@ fn check_weights(path: &Path) -> anyhow::Result<bool> {
             .flatten()
             .any(|entry| is_weight_file(&entry.file_name().to_string_lossy()));
         if !entries {
-            bail!("`{}` holds neither *.gguf nor *.safetensors", path.display());
+            bail!("`{}` contains neither *.gguf nor *.safetensors", path.display());
         }
         return Ok(true);
     }
     if !is_gguf_file(&path.to_string_lossy()) {
-        return Err(anyhow!("`{}` is no GGUF file by its name", path.display()))
-            .hint("weights in another form are added as the folder that holds them");
+        return Err(anyhow!("`{}` does not end in `.gguf`", path.display()))
+            .hint("to add weights in another format, give their folder");
     }
     let mut magic = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(4).read_to_end(&mut magic))
         .with_context(|| format!("cannot read `{}`", path.display()))?;
     if magic != *b"GGUF" {
-        bail!("`{}` is no GGUF file: it begins with {magic:02x?}", path.display());
+        bail!("`{}` is not a GGUF file: it begins with {magic:02x?}", path.display());
     }
     Ok(false)
 }
@@ -134,5 +134,5 @@ pub(crate) fn find_source(root: &Path, name: &str) -> anyhow::Result<ModelSource
     let near = nearest(name, known.iter().copied())
         .map(|near| format!("`cargo xtask model fetch {near}`?"))
         .unwrap_or_else(|| "`cargo xtask model add PATH` links a model that you have".to_owned());
-    Err(anyhow!("no model `{name}` to fetch; {SOURCES_DIR}/ knows {list}")).hint(near)
+    Err(anyhow!("no model `{name}` to fetch; {SOURCES_DIR}/ has {list}")).hint(near)
 }

@@ -37,10 +37,10 @@ pub(crate) fn read_commit_ages(
 ) -> anyhow::Result<CommitAges> {
     let asked = git(root, ["rev-parse", "--git-dir"]).output().hint(WITHOUT_GIT)?;
     if !asked.status.success() {
-        bail!("git knows no repository here: {}", first_line(&asked.stderr));
+        bail!("git finds no repository here: {}", first_line(&asked.stderr));
     }
     let Some(fix) = read_commit(root, revision)? else {
-        return Err(anyhow!("git knows no commit `{revision}`"))
+        return Err(anyhow!("git finds no commit `{revision}`"))
             .hint("name the commit, tag or branch that holds the fix; `git log` lists commits");
     };
     let mut ages = CommitAges::new();

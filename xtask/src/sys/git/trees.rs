@@ -53,7 +53,7 @@ pub(crate) fn list_changes(root: &Path) -> anyhow::Result<Vec<String>> {
 /// The commits that a revision or a range stands for, oldest first.
 pub(crate) fn list_commits(root: &Path, revision: &str) -> anyhow::Result<Vec<String>> {
     if revision.starts_with('-') {
-        bail!("`{revision}` is no revision");
+        bail!("`{revision}` is not a revision");
     }
     let text = if revision.contains("..") {
         git(root, ["rev-list", "--reverse", revision]).read()?
@@ -62,7 +62,7 @@ pub(crate) fn list_commits(root: &Path, revision: &str) -> anyhow::Result<Vec<St
     };
     let commits: Vec<String> = text.lines().map(str::to_owned).collect();
     if commits.is_empty() {
-        bail!("the range `{revision}` holds no commit");
+        bail!("the range `{revision}` has no commits");
     }
     Ok(commits)
 }

@@ -28,7 +28,7 @@ pub(crate) fn find_pip(source: &ModelSource) -> anyhow::Result<Pip> {
         }
     }
     let tried = PIPS.iter().map(|pip| format!("`{}`", pip.join(" "))).collect::<Vec<_>>();
-    Err(anyhow!("no pip that works: tried {}", tried.join(", "))).hint(format!(
+    Err(anyhow!("no working pip found (tried {})", tried.join(", "))).hint(format!(
         "install Python's pip (on Debian and Ubuntu: apt install python3-pip), or get `{}` another \
          way and run `cargo xtask model add PATH --name {}`",
         source.file_name, source.name
