@@ -78,7 +78,6 @@ impl OomRecord {
         &self.lines
     }
 
-    /// The events, in the order of the file.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&OomEntry, &RecordLine)> {
         self.lines.iter().filter_map(|line| Some((line.entry.as_ref().ok()?, line)))
     }

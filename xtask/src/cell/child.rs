@@ -26,9 +26,7 @@ pub(crate) struct ChildSpec {
     pub(crate) timeout: Option<Duration>,
     /// How long it has after SIGTERM before SIGKILL follows.
     pub(crate) grace: Duration,
-    /// A limit on its address space.
     pub(crate) memory_limit_bytes: Option<u64>,
-    /// How much of its output is kept.
     pub(crate) capture: CaptureLimits,
 }
 
@@ -48,7 +46,6 @@ impl ChildSpec {
     }
 }
 
-/// What was seen of a child that ended.
 #[derive(Debug)]
 pub(crate) struct ChildEnd {
     pub(crate) exit: ExitKind,

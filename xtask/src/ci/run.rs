@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use xshell::{Shell, cmd};
 
+use crate::base::count::render_count;
 use crate::base::outcome::Outcome;
 use crate::ci::args::Args;
 use crate::sys::{clock, terminal};
@@ -117,7 +118,8 @@ fn render_results(results: &[StepResult]) -> String {
         ));
     }
     let failed = results.iter().filter(|result| !result.passed).count();
-    text.push_str(&format!("\nci: {} steps passed, {failed} failed", results.len() - failed));
+    let passed = render_count(results.len() - failed, "step");
+    text.push_str(&format!("\nci: {passed} passed, {failed} failed"));
     text
 }
 
@@ -151,8 +153,7 @@ mod tests {
         ];
         assert_eq!(
             render_results(&results),
-            "ci:\n  fmt        ok         1.5 s\n  test       FAILED    61.0 s\nci: 1 steps \
-             passed, 1 failed"
+            "ci:\n  fmt        ok         1.5 s\n  test       FAILED    61.0 s\nci: 1 step passed, 1 failed"
         );
     }
 }

@@ -17,7 +17,6 @@ pub(crate) const MODELS_DIR: &str = "models";
 pub(crate) enum ModelKind {
     /// A geometry; its weights are generated.
     Synthetic,
-    /// One GGUF file.
     Gguf,
     /// A folder of weights in another form, or of several GGUF files.
     Directory,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::base::columns::render_columns;
 use crate::base::outcome::Outcome;
 use crate::base::shell::quote_word;
 use crate::model::args::{AddArgs, Args, Command, FetchArgs, ListArgs};
@@ -122,23 +123,7 @@ fn render_rows(rows: &[Row]) -> String {
             table.push([String::new(), String::new(), String::new(), format!("({note})")]);
         }
     }
-    let widths: Vec<usize> = (0..3)
-        .map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    let lines: Vec<String> = table
-        .iter()
-        .map(|[name, kind, weights, path]| {
-            format!(
-                "{name:<name_width$}  {kind:<kind_width$}  {weights:>weights_width$}  {path}",
-                name_width = widths[0],
-                kind_width = widths[1],
-                weights_width = widths[2],
-            )
-            .trim_end()
-            .to_owned()
-        })
-        .collect();
-    lines.join("\n")
+    render_columns(&table, |column| column == 2)
 }
 
 /// A size for people: in MiB with one decimal, from 1 GiB on in GiB.

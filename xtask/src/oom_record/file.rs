@@ -122,7 +122,7 @@ fn plan_over(
 ) -> anyhow::Result<(Pruned, Vec<u8>)> {
     let before = String::from_utf8_lossy(bytes).into_owned();
     let plan = plan(&parse_record(&before))?;
-    // Dropped by number, so that bytes which are no text stay as they are.
+    // Dropped by number, so that bytes which are not text stay as they are.
     let after = drop_lines(bytes, &plan.dropped);
     let pruned = Pruned { plan, before, after: String::from_utf8_lossy(&after).into_owned() };
     Ok((pruned, after))

@@ -11,7 +11,6 @@ use crate::oom_record::{OomRecord, one_line};
 /// Which events to drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PruneRule {
-    /// Those of exactly this model.
     Model(String),
     /// Those of a day before this one.
     Before(NaiveDate),

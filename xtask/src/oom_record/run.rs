@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::base::columns::render_columns;
 use crate::base::nearest::nearest;
 use crate::base::outcome::Outcome;
 use crate::base::shell::{quote_list_word, quote_word};
@@ -118,25 +119,7 @@ fn render_rows(rows: &[Row<'_>]) -> String {
             entry.source_csv.clone(),
         ]
     }));
-    let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..7).map(|column| width(column).unwrap_or(0)).collect();
-    let lines: Vec<String> = table
-        .iter()
-        .map(|row| {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, width))| match column {
-                    // Numbers end where their neighbours end.
-                    0 | 2 | 5 => format!("{cell:>width$}"),
-                    _ => format!("{cell:<width$}"),
-                })
-                .collect();
-            cells.join("  ").trim_end().to_owned()
-        })
-        .collect();
-    lines.join("\n")
+    render_columns(&table, |column| matches!(column, 0 | 2 | 5))
 }
 
 /// Says what a sweep would do with the cell and why; `distance` is how many commits were made since

@@ -11,7 +11,6 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
-/// The text of a file, or `None` if there is none.
 pub(crate) fn read_text_if_present(path: &Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -20,7 +19,6 @@ pub(crate) fn read_text_if_present(path: &Path) -> anyhow::Result<Option<String>
     }
 }
 
-/// Whether there is something at that path.
 pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -130,7 +128,6 @@ impl AppendFile {
     /// Starts a file with its first bytes.
     ///
     /// # Errors
-    ///
     /// When there is something of that name already, or it cannot be made.
     pub(crate) fn create_new(path: &Path, first: &str) -> anyhow::Result<AppendFile> {
         let file = OpenOptions::new()

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What was read of the machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// As journals keep it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct HostFacts {
     /// Operating system: `linux`, `macos`.
     pub(crate) os: String,
     pub(crate) kernel: Option<String>,
-    /// The processor, as the system names it.
     pub(crate) cpu: Option<String>,
     /// Processors that this process may use.
     pub(crate) cores: Option<u64>,
@@ -24,14 +24,12 @@ pub(crate) struct HostFacts {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuFacts {
-    /// Its name, as the driver gives it.
     pub(crate) name: String,
     /// Its own memory; none where it shares the system's.
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) driver: Option<String>,
 }
 
-/// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {
     Cuda,
@@ -51,7 +49,6 @@ impl Backend {
 }
 
 impl HostFacts {
-    /// The backend that this machine offers.
     pub(crate) fn backend(&self) -> Backend {
         if self.gpu.is_some() {
             return Backend::Cuda;

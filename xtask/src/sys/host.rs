@@ -10,7 +10,6 @@ use crate::sys::hardware::{GpuFacts, HostFacts};
 /// Reads what identifies the machine. What cannot be read is left out.
 ///
 /// # Errors
-///
 /// When the NVIDIA driver does not answer.
 pub(crate) fn read_host_facts() -> anyhow::Result<HostFacts> {
     Ok(HostFacts {

@@ -22,7 +22,6 @@ impl LaunchLock {
     /// Takes the lock of this checkout for a command, for example `sweep`.
     ///
     /// # Errors
-    ///
     /// When another process holds it; the error names that one.
     pub(crate) fn acquire(root: &Path, command: &str) -> anyhow::Result<LaunchLock> {
         let path = root.join(LOCK_PATH);

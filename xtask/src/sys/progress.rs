@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// break the bar.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// `None` where stderr is no terminal.
+    /// `None` where stderr is not a terminal.
     bar: Option<ProgressBar>,
 }
 

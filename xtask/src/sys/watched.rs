@@ -46,10 +46,6 @@ impl FileState {
 
 impl Watched {
     /// Begins to watch. `what` names the file in messages, for example `the program`.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub(crate) fn begin(what: &'static str, path: &Path) -> anyhow::Result<Watched> {
         let state = read_state(what, path)?;
         let sha256 = read_sha256(path)?;
@@ -64,7 +60,6 @@ impl Watched {
     /// Looks whether the content is what it was.
     ///
     /// # Errors
-    ///
     /// When it is not, or cannot be read any more.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         let state = read_state(self.what, &self.path)?;

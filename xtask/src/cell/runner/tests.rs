@@ -88,7 +88,7 @@ fn an_unknown_placeholder_is_an_error_that_names_the_known_ones() {
 fn lone_braces_are_errors() {
     for lone in ["{", "a}b", "{model", "}{"] {
         let error = error_of(&MINIMAL.replace("prog", &format!("prog\", \"{lone}")));
-        assert!(error.contains(&format!("`{lone}` holds a lone `")), "{error}");
+        assert!(error.contains(&format!("`{lone}` has an unmatched `")), "{error}");
     }
 }
 
@@ -129,7 +129,7 @@ fn a_command_that_cannot_measure_a_cell_is_refused() {
             r#"result = "profile-text"
             env = { "A=B" = "" }
             command = ["prog", "{model}", "{prompt_tokens}"]"#,
-            "`env`: `A=B` is no name",
+            "`env`: `A=B` is not a variable name",
         ),
     ];
     for (text, expected) in cases {

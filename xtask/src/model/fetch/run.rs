@@ -57,7 +57,7 @@ fn check_models_folder(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the file that is there already is the one that would be fetched.
+/// Checks that the file that already exists is the one that would be fetched.
 fn check_present(target: &Path, relative: &Path, source: &ModelSource) -> anyhow::Result<()> {
     let mut file =
         File::open(target).with_context(|| format!("cannot read `{}`", relative.display()))?;

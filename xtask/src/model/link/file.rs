@@ -34,7 +34,7 @@ pub(crate) fn link(
     let own = own.map(|own| own.to_string_lossy().into_owned());
     let name = match name {
         Some(name) => name.to_owned(),
-        None => own.context("the path has no name").hint("give one with --name")?,
+        None => own.context("the path has no file name").hint("give one with --name")?,
     };
     // A name with a blank would need quotes within `--models` ever after.
     let has_blank = name.contains(char::is_whitespace);

@@ -69,7 +69,6 @@ pub(crate) fn list_commits(root: &Path, revision: &str) -> anyhow::Result<Vec<St
 /// Makes a work tree of `base` at `tree` with the changes of the commits applied, in order.
 ///
 /// # Errors
-///
 /// When a commit does not apply. The tree is gone again then.
 pub(crate) fn make_tree(
     root: &Path,

@@ -12,7 +12,6 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;
 use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
-use crate::cell::journal::HostNote;
 use crate::cell::outcome::CellOutcome;
 use crate::cell::runner::{CellVars, Runner, parse_runner};
 use crate::cell::session::{End, LaunchNote, Ledger, Session};
@@ -79,7 +78,7 @@ impl<'a, E: Executor> LegLauncher<'a, E> {
             "binary_sha256": under_test.binary_sha256,
             "device": under_test.device,
             "budget_s": under_test.budget_s,
-            "host": HostNote::from(&facts),
+            "host": facts,
             "commit": git.commit,
             "dirty": git.dirty,
             "environment": env::read_relevant_vars(),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A workspace with two geometries, three local models and a folder that is none.
+/// A workspace with two geometries, three local models and a folder that is not a model.
 fn workspace() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();

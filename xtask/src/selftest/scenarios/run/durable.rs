@@ -163,7 +163,7 @@ pub(super) fn full_disk() -> anyhow::Result<String> {
     code(&checkout.sweep("benchmarks/whole.csv/out.csv", &[])?, 2)?;
     let ran = checkout.sweep("benchmarks/whole.csv", &[])?;
     code(&ran, 2)?;
-    says(&ran, "is there already")?;
+    says(&ran, "already exists")?;
     same("launches", checkout.take_launches()?.len(), 0)?;
     same("the file that was there", checkout.read("benchmarks/whole.csv")?, whole)?;
     Ok(format!("{stopped} full disks: exit code 2, whole rows only, resumed to the same rows"))

@@ -170,7 +170,7 @@ pub(super) fn isolation() -> anyhow::Result<String> {
     untouched(&checkout, "an estimate")?;
     let env = [("BENCH_MEM_OVERHEAD_FACTOR", "much")];
     let ran = checkout.sweep_with("benchmarks/factor.csv", &only_a, &env)?;
-    says(&ran, "BENCH_MEM_OVERHEAD_FACTOR: `much` is not a factor; using 1.0")?;
+    says(&ran, "BENCH_MEM_OVERHEAD_FACTOR: `much` is not a number of at least 0; using 1.0")?;
     same("launches", checkout.take_launches()?.len(), 3)?;
     Ok("failures, timeouts, missing models and estimates leave every byte of the record alone"
         .into())
