@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, bail};
 
 use crate::model::{KvCache, Logits, Transformer};
 
@@ -78,15 +78,16 @@ pub fn generate(
     }
     observer.before_pass(pass);
     cache.clear();
-    let (first, prefill) = prefill(model, cache, request, observer)?;
+    let mut logits = Vec::new();
+    let (first, prefill) = prefill(model, cache, request, observer, &mut logits)?;
     let mut generated = Generated { tokens: vec![first], prefill, steps: Vec::new() };
     generated.steps.reserve(request.max_tokens);
     let mut last = first;
     while generated.tokens.len() < request.max_tokens && !request.stop.contains(&last) {
         observer.before_forward(1);
         let start = Instant::now();
-        let logits = model.forward(&[last], cache, Logits::Last)?;
-        last = choose(logits)?;
+        model.forward_batch(&[&[last]], &mut [cache], Logits::Last, &mut logits)?;
+        last = choose(&logits)?;
         generated.steps.push(start.elapsed());
         generated.tokens.push(last);
         observer.after_decode_step(generated.steps.len() - 1);
@@ -101,6 +102,7 @@ fn prefill(
     cache: &mut KvCache,
     request: &Request,
     observer: &mut dyn StepObserver,
+    logits: &mut Vec<f32>,
 ) -> Result<(u32, Duration)> {
     let mut time = Duration::ZERO;
     let mut chunks = request.prompt.chunks(request.prefill_chunk).peekable();
@@ -108,11 +110,12 @@ fn prefill(
         observer.before_forward(chunk.len());
         let start = Instant::now();
         if chunks.peek().is_some() {
-            model.forward(chunk, cache, Logits::Skip)?;
+            model.forward_batch(&[chunk], &mut [cache], Logits::Skip, logits)?;
             model.device().synchronize()?;
             time += start.elapsed();
         } else {
-            let first = choose(model.forward(chunk, cache, Logits::Last)?)?;
+            model.forward_batch(&[chunk], &mut [cache], Logits::Last, logits)?;
+            let first = choose(logits)?;
             return Ok((first, time + start.elapsed()));
         }
     }
@@ -120,20 +123,37 @@ fn prefill(
 }
 
 /// The token with the largest logit, the first of equals.
-fn choose(logits: Option<Tensor>) -> Result<u32> {
-    let Some(logits) = logits else {
-        bail!("the forward computed no logits");
-    };
-    let logits = logits.to_vec1::<f32>()?;
-    let mut best = (0, f32::NEG_INFINITY);
-    for (token, &logit) in logits.iter().enumerate() {
-        if logit > best.1 {
-            best = (token, logit);
-        } else if logit.is_nan() {
-            bail!("the logit of token {token} is not a number");
+fn choose(logits: &[f32]) -> Result<u32> {
+    // Chunk by chunk, so that the search for the largest is done in vectors.
+    const CHUNK: usize = 64;
+    let (mut best, mut largest) = (None, f32::NEG_INFINITY);
+    for (index, chunk) in logits.chunks(CHUNK).enumerate() {
+        let mut lanes = [f32::NEG_INFINITY; 16];
+        let mut sum = [0f32; 16];
+        for part in chunk.chunks(16) {
+            for ((lane, sum), &logit) in lanes.iter_mut().zip(&mut sum).zip(part) {
+                *lane = if logit > *lane { logit } else { *lane };
+                // Neither NaN nor an infinity is 0 after this.
+                *sum += logit * 0.0;
+            }
+        }
+        if sum.iter().any(|&sum| sum != 0.0) {
+            let token = chunk.iter().position(|logit| !logit.is_finite()).unwrap_or(0);
+            bail!(
+                "the logit of token {} is not finite: it began in the output matrix",
+                index * CHUNK + token
+            );
+        }
+        let own = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        if own > largest {
+            (best, largest) = (Some(index * CHUNK), own);
         }
     }
-    Ok(best.0 as u32)
+    let Some(first) = best else {
+        bail!("the forward computed no logits");
+    };
+    let within = logits[first..].iter().position(|&logit| logit == largest).unwrap_or(0);
+    Ok((first + within) as u32)
 }
 
 /// How many tokens fit a context.
@@ -179,10 +199,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equal_logits_is_chosen_and_nan_is_refused() {
-        let logits = |values: &[f32]| Tensor::new(values, &candle_core::Device::Cpu).unwrap();
-        assert_eq!(choose(Some(logits(&[0.5, 2.0, 2.0, -1.0]))).unwrap(), 1);
-        let error = choose(Some(logits(&[0.5, f32::NAN]))).unwrap_err().to_string();
-        assert!(error.starts_with("the logit of token 1 is not a number"), "{error}");
+    fn the_first_of_equal_logits_is_chosen_and_what_is_not_finite_is_refused() {
+        assert_eq!(choose(&[0.5, 2.0, 2.0, -1.0]).unwrap(), 1);
+        let mut logits: Vec<f32> = (0..1000).map(|i| -((i % 97) as f32) - 1.0).collect();
+        for at in [0, 15, 16, 63, 64, 500, 999] {
+            let mut logits = logits.clone();
+            logits[at] = 7.0;
+            assert_eq!(choose(&logits).unwrap(), at as u32);
+        }
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            logits[700] = bad;
+            let error = choose(&logits).unwrap_err().to_string();
+            assert!(error.starts_with("the logit of token 700 is not finite"), "{error}");
+        }
+        assert!(choose(&[]).is_err());
     }
 }

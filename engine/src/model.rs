@@ -3,21 +3,24 @@
 //! Nothing here times anything, prints, or knows what is being measured; the device is always a
 //! parameter.
 
-pub mod attention;
+mod attention;
 pub mod chat;
 pub mod config;
+mod elementwise;
 pub mod gguf;
 pub mod kv_cache;
-pub mod linear;
+mod linear;
 mod load;
-pub mod ops;
-mod par;
+mod ops;
+pub mod par;
 pub mod rope;
+pub mod simd;
 pub mod source;
 pub mod synthetic;
 pub mod tokenizer;
 pub mod transformer;
 
 pub use config::{Architecture, ModelConfig};
-pub use kv_cache::KvCache;
+pub use kv_cache::{KvCache, KvType};
+pub use simd::Kernels;
 pub use transformer::{Logits, Transformer};

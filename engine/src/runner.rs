@@ -14,10 +14,11 @@ use formats::cell_report::{
 
 use crate::decode::{Generated, Pass, Request, StepObserver, generate, plan_lengths};
 use crate::host;
-use crate::model::gguf::{Gguf, tensor_type_name};
+
+use crate::model::gguf::Gguf;
 use crate::model::source::find_model;
 use crate::model::tokenizer::TextCodec;
-use crate::model::{ModelConfig, Transformer};
+use crate::model::{KvType, ModelConfig, Transformer};
 
 pub use allocator::{AllocatorObserver, AllocatorRun};
 pub use args::{Args, DeviceKind};
@@ -27,6 +28,7 @@ use windows::WindowObserver;
 mod allocator;
 mod args;
 mod device;
+mod kernels;
 mod profile;
 mod prompt;
 mod report_file;
@@ -48,12 +50,14 @@ pub fn run(
     observer: &mut dyn StepObserver,
     complete: &mut dyn FnMut(&mut CellReport),
 ) -> anyhow::Result<()> {
+    let mut environment = threads.environment.clone();
+    let kernels = kernels::choose(&mut environment)?;
     let start = Instant::now();
     let source = find_model(&args.model)?;
     let shown = source.gguf.display().to_string();
     let (gguf, _) =
         Gguf::read(&source.gguf).with_context(|| format!("cannot load the model `{shown}`"))?;
-    let mut model = Transformer::load(&gguf, &source.gguf, device)
+    let mut model = Transformer::load_for(&gguf, &source.gguf, device, kernels)
         .with_context(|| format!("cannot load the model `{shown}`"))?;
     let codec = TextCodec::read(&gguf, &source.gguf)
         .with_context(|| format!("cannot load the model `{shown}`"))?;
@@ -65,7 +69,8 @@ pub fn run(
         term::log(&format!("warning: {warning}"));
     }
     let ids = &wanted.ids[..lengths.prompt];
-    let mut cache = model.new_cache(lengths.prompt + lengths.max_tokens)?;
+    let kv_type = args.kv_type.unwrap_or_else(|| KvType::default_for(device));
+    let mut cache = model.new_cache_of(lengths.prompt + lengths.max_tokens, kv_type)?;
     if args.warmup_tokens > 0 {
         // One chunk of the prompt touches every weight and kernel; more would only take time.
         let chunk = ids.len().min(args.prefill_chunk.get());
@@ -111,8 +116,10 @@ pub fn run(
             prefill_chunk: Some(args.prefill_chunk.get() as u64),
             warmup_tokens: Some(args.warmup_tokens as u64),
             max_tokens: Some(lengths.max_tokens as u64),
+            kernels: Some(model.kernels().to_owned()),
+            kv_type: Some(kv_type.name().to_owned()),
         },
-        environment: threads.environment.clone(),
+        environment,
         prompt: PromptInfo {
             target_tokens: Some(wanted.target as u64),
             tokens: Some(ids.len() as u64),
@@ -159,7 +166,7 @@ fn model_info(path: &Path, name: &str, gguf: &Gguf, config: &ModelConfig) -> Mod
         name: Some(config.name.clone().unwrap_or_else(|| name.to_owned())),
         path: Some(path.display().to_string()),
         architecture: Some(config.architecture.name().to_owned()),
-        quantization: gguf.main_type().map(|dtype| tensor_type_name(dtype).to_owned()),
+        quantization: gguf.main_type().map(|dtype| dtype.name().to_owned()),
         parameters: Some(gguf.parameters()),
         weight_bytes: Some(weight_bytes),
         weight_bytes_per_token: Some(read),

@@ -135,8 +135,8 @@ fn what_cannot_be_measured_is_an_error_with_its_cause() {
 #[test]
 fn running_out_of_memory_aborts_with_the_allocators_text() {
     let ran = command("/bin/sh")
-        .args(["-c", "ulimit -v 409600; exec \"$@\"", "sh", DECODE_BENCH, "-m", TINY])
-        .args(["--prompt-tokens", "60000", "-n", "2"])
+        .args(["-c", "ulimit -v 245760; exec \"$@\"", "sh", DECODE_BENCH, "-m", TINY])
+        .args(["--prompt-tokens", "60000", "-n", "2", "--kv-type", "f32"])
         .run();
     assert_eq!(ran.signal, Some(libc::SIGABRT), "{ran}");
     assert!(

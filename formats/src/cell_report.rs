@@ -109,6 +109,10 @@ pub struct Settings {
     pub warmup_tokens: Option<u64>,
     /// Tokens to generate at most.
     pub max_tokens: Option<u64>,
+    /// The kernels that computed: `scalar`, `avx2`, `avxvnni`, `avx512vnni`, or `candle`.
+    pub kernels: Option<String>,
+    /// The type that keys and values were held in: `f32`, `f16`, `q8_0`.
+    pub kv_type: Option<String>,
 }
 
 /// The effective state of the caching allocator.

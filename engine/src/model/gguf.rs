@@ -10,7 +10,7 @@ use std::io::{BufReader, Seek, SeekFrom};
 use std::path::Path;
 
 pub use error::GgufError;
-pub use tensor_type::{SUPPORTED_TYPES, tensor_type_from_id, tensor_type_id, tensor_type_name};
+pub use tensor_type::TensorType;
 pub use value::{Array, Value};
 pub use write::{Blocks, TensorPlan, write_gguf};
 
@@ -45,7 +45,7 @@ pub struct Gguf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Element type.
-    pub dtype: GgmlDType,
+    pub dtype: TensorType,
     /// Dimensions, outermost first (the file has them the other way round).
     pub dims: Vec<usize>,
     /// Offset of the first byte from the start of the file.
@@ -102,14 +102,19 @@ impl Gguf {
     }
 
     /// The type that most weight bytes have.
-    pub fn main_type(&self) -> Option<GgmlDType> {
+    pub fn main_type(&self) -> Option<TensorType> {
         let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
         for tensor in self.tensors.values() {
-            *bytes.entry(tensor_type_id(tensor.dtype)).or_default() += tensor.bytes;
+            *bytes.entry(tensor.dtype.id()).or_default() += tensor.bytes;
         }
         let id = bytes.into_iter().max_by_key(|&(_, bytes)| bytes)?.0;
-        tensor_type_from_id(id)
+        TensorType::from_id(id)
     }
+}
+
+/// The number of a type of candle's in a GGUF file.
+pub fn tensor_type_id(dtype: GgmlDType) -> u32 {
+    TensorType::from(dtype).id()
 }
 
 #[cfg(test)]

@@ -1,31 +1,52 @@
-//! The seam of the quantised matrix product: everything that multiplies by weights comes here.
+//! Matrix products: everything that multiplies by weights comes here.
 //!
-//! Takes a weight matrix as the file has it and activations in F32, gives F32. What runs underneath
-//! can be exchanged here without touching the model: candle's kernels on every device, and on
-//! processors with AVX-512 VNNI a packed form of the 32-element quantisations.
+//! On the processor a [`Matrix`] holds the file's bytes in tiles and multiplies them with kernels for
+//! the instruction set at hand: see `format`. Every other device takes candle's through [`Linear`].
 
 use std::sync::Arc;
 
 use candle_core::quantized::{QMatMul, QTensor};
-use candle_core::{Device, Module as _, Result, Tensor};
+use candle_core::{Module as _, Result, Tensor};
 
-use packed::{Packed, multiply_all};
+pub(super) use activations::{Quantised, quantise};
+pub(super) use buffer::Buffer;
+pub(super) use format::Inputs;
+pub(super) use matrix::Matrix;
+pub(super) use product::Output;
 
-mod packed;
-#[cfg(target_arch = "x86_64")]
-mod vnni;
+mod activations;
+mod bits;
+mod buffer;
+mod floats;
+mod format;
+mod iq4_nl;
+mod iq4_xs;
+mod matrix;
+mod mxfp4;
+mod product;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+#[cfg(test)]
+mod tests;
 
-/// A weight matrix `[out, in]`, with an optional bias `[out]`.
+/// Rows of a group, whose products lie beside each other.
+pub(super) const GROUP: usize = format::ROWS;
+/// Activations to a [`Quantised`].
+pub(super) const QUANTISED: usize = format::COLUMNS;
+
+/// A weight matrix `[out, in]` of a device, with an optional bias `[out]`.
 #[derive(Debug)]
-pub struct Linear {
-    weight: Weight,
+pub(super) struct Linear {
+    weight: QMatMul,
     bias: Option<Tensor>,
-}
-
-#[derive(Debug)]
-enum Weight {
-    Candle(QMatMul),
-    Packed(Packed),
 }
 
 impl Linear {
@@ -33,67 +54,27 @@ impl Linear {
     ///
     /// # Errors
     /// Those of candle, when it converts the weights.
-    pub fn new(weight: QTensor, bias: Option<Tensor>) -> Result<Self> {
-        let weight = match Packed::pack(&weight)? {
-            Some(packed) => Weight::Packed(packed),
-            None => Weight::Candle(QMatMul::from_arc(Arc::new(weight))?),
-        };
-        Ok(Self { weight, bias })
+    pub(super) fn new(weight: QTensor, bias: Option<Tensor>) -> Result<Self> {
+        Ok(Self { weight: QMatMul::from_arc(Arc::new(weight))?, bias })
     }
 
     /// `[rows, in]` → `[rows, out]`.
     ///
     /// # Errors
     /// Those of candle: shapes that do not fit.
-    pub fn forward(&self, xs: &Tensor) -> Result<Tensor> {
-        let [product] = Self::forward_all([self], xs)?;
-        Ok(product)
-    }
-
-    /// [`Linear::forward`] through several matrices of the same input, which may share work.
-    ///
-    /// # Errors
-    /// Those of candle: shapes that do not fit.
-    pub fn forward_all<const N: usize>(linears: [&Self; N], xs: &Tensor) -> Result<[Tensor; N]> {
-        let mut packed = Vec::with_capacity(N);
-        for linear in linears {
-            if let Weight::Packed(weight) = &linear.weight {
-                packed.push(weight);
-            }
+    pub(super) fn forward(&self, xs: &Tensor) -> Result<Tensor> {
+        let product = self.weight.forward(xs)?;
+        match &self.bias {
+            Some(bias) => product.broadcast_add(bias),
+            None => Ok(product),
         }
-        let mut products = match <[&Packed; N]>::try_from(packed) {
-            Ok(weights) => multiply_all(weights, &xs.contiguous()?)?.to_vec(),
-            Err(_) => linears
-                .iter()
-                .map(|linear| match &linear.weight {
-                    Weight::Candle(weight) => weight.forward(xs),
-                    Weight::Packed(weight) => {
-                        let [product] = multiply_all([weight], &xs.contiguous()?)?;
-                        Ok(product)
-                    }
-                })
-                .collect::<Result<_>>()?,
-        };
-        for (linear, product) in linears.iter().zip(&mut products) {
-            if let Some(bias) = &linear.bias {
-                *product = product.broadcast_add(bias)?;
-            }
-        }
-        Ok(products.try_into().expect("there is one product for each matrix"))
     }
 
     /// Rows of the matrix, for token ids `[tokens]` → `[tokens, in]`.
     ///
     /// # Errors
     /// An id without a row.
-    pub fn embed(&self, ids: &Tensor) -> Result<Tensor> {
-        match &self.weight {
-            Weight::Candle(weight) => weight.embedding(ids),
-            Weight::Packed(weight) => {
-                let ids = ids.to_vec1::<u32>()?;
-                let rows = weight.rows_at(&ids)?;
-                Tensor::from_vec(rows, (ids.len(), weight.columns()), &Device::Cpu)
-            }
-        }
+    pub(super) fn embed(&self, ids: &Tensor) -> Result<Tensor> {
+        self.weight.embedding(ids)
     }
 }

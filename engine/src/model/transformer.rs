@@ -1,18 +1,24 @@
 //! The forward pass: embeddings, layers, output, in the order of computation.
+//!
+//! It is written twice: over slices, with this crate's kernels, on the processor; over candle's
+//! tensors on a device.
 
 use std::path::Path;
 
-use anyhow::Context as _;
 use candle_core::{Device, Result, Tensor, bail};
 
-use super::attention::causal_attention;
 use super::config::ModelConfig;
 use super::gguf::Gguf;
-use super::kv_cache::KvCache;
-use super::linear::Linear;
+use super::kv_cache::{KvCache, KvType, Store};
 use super::load::Loader;
-use super::ops;
 use super::rope::{RopeFrequencies, plan_frequencies};
+use super::simd::Kernels;
+
+mod device;
+mod host;
+
+/// Whether the processor is of a kind that the kernels are made for. Others take candle's.
+pub(super) const HAS_KERNELS: bool = cfg!(target_arch = "x86_64");
 
 /// Which logits a forward computes: the output matrix is the largest, and a chunk of a prompt that
 /// is not its last needs none.
@@ -29,62 +35,47 @@ pub enum Logits {
 pub struct Transformer {
     config: ModelConfig,
     device: Device,
-    embeddings: Linear,
-    layers: Vec<Layer>,
-    output_norm: Tensor,
-    /// `None` where the embedding matrix is used again.
-    output: Option<Linear>,
     frequencies: RopeFrequencies,
-    rope: Option<RopeTables>,
-}
-
-#[derive(Debug)]
-struct Layer {
-    attention_norm: Tensor,
-    q: Linear,
-    k: Linear,
-    v: Linear,
-    q_norm: Option<Tensor>,
-    k_norm: Option<Tensor>,
-    attention_output: Linear,
-    ffn_norm: Tensor,
-    gate: Linear,
-    up: Linear,
-    down: Linear,
-}
-
-/// Cosine and sine for the positions that the cache has room for.
-#[derive(Debug)]
-struct RopeTables {
-    cos: Tensor,
-    sin: Tensor,
+    /// Positions that the rotation is prepared for.
     positions: usize,
+    weights: Weights,
+}
+
+#[derive(Debug)]
+enum Weights {
+    Host(host::HostModel),
+    Device(device::DeviceModel),
 }
 
 impl Transformer {
-    /// Reads the weights of `path`, whose header is `gguf`.
+    /// Reads the weights of `path`, whose header is `gguf`, for the fastest kernels that there are.
     ///
     /// # Errors
-    /// A tensor is missing, has another shape than the metadata say, or cannot be read.
+    /// A tensor is missing, has another shape than the metadata say or a type that the device has no
+    /// kernels for, or cannot be read.
     pub fn load(gguf: &Gguf, path: &Path, device: &Device) -> anyhow::Result<Self> {
+        Self::load_for(gguf, path, device, Kernels::detect())
+    }
+
+    /// [`Transformer::load`] for the given kernels of the processor.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_for(
+        gguf: &Gguf,
+        path: &Path,
+        device: &Device,
+        kernels: Kernels,
+    ) -> anyhow::Result<Self> {
         let config = ModelConfig::parse(gguf)?;
-        let file = std::fs::File::open(path)
-            .with_context(|| format!("cannot open the model `{}`", path.display()))?;
-        let mut loader = Loader::new(gguf, file, device);
-        let embeddings = loader.linear("token_embd", config.vocab, config.hidden)?;
-        let mut layers = Vec::new();
-        for index in 0..config.layers {
-            layers.push(Layer::load(&mut loader, &config, index)?);
-        }
-        let output_norm = loader.dense("output_norm.weight", &[config.hidden])?;
-        let output = if loader.has("output.weight") {
-            Some(loader.linear("output", config.vocab, config.hidden)?)
+        let mut loader = Loader::open(gguf, path)?;
+        let weights = if device.is_cpu() && HAS_KERNELS {
+            Weights::Host(host::HostModel::load(&mut loader, &config, kernels)?)
         } else {
-            None
+            Weights::Device(device::DeviceModel::load(&mut loader, &config, device)?)
         };
         let factors = if loader.has("rope_freqs.weight") {
-            let factors = loader.dense("rope_freqs.weight", &[config.head_dim / 2])?;
-            factors.to_vec1::<f32>()?
+            loader.dense("rope_freqs.weight", config.head_dim / 2)?
         } else {
             Vec::new()
         };
@@ -94,17 +85,7 @@ impl Transformer {
             config.rope_scaling,
             &factors,
         );
-        let device = device.clone();
-        Ok(Self {
-            config,
-            device,
-            embeddings,
-            layers,
-            output_norm,
-            output,
-            frequencies,
-            rope: None,
-        })
+        Ok(Self { config, device: device.clone(), frequencies, positions: 0, weights })
     }
 
     /// The model's shape.
@@ -117,34 +98,125 @@ impl Transformer {
         &self.device
     }
 
-    /// A cache for `capacity` positions; prepares the rotation for as many.
+    /// The kernels that run: [`Kernels::name`], or `candle` where candle's do.
+    pub fn kernels(&self) -> &'static str {
+        match &self.weights {
+            Weights::Host(model) => model.kernels().name(),
+            Weights::Device(_) => "candle",
+        }
+    }
+
+    /// A cache for `capacity` positions, of the type that is the device's default; prepares the
+    /// rotation for as many.
     ///
     /// # Errors
     /// Those of the device.
     pub fn new_cache(&mut self, capacity: usize) -> Result<KvCache> {
-        if self.rope.as_ref().is_none_or(|tables| tables.positions < capacity) {
-            let (cos, sin) = self.frequencies.tables(capacity);
-            let shape = (capacity, self.config.head_dim / 2);
-            self.rope = Some(RopeTables {
-                cos: Tensor::from_vec(cos, shape, &self.device)?,
-                sin: Tensor::from_vec(sin, shape, &self.device)?,
-                positions: capacity,
-            });
+        self.new_cache_of(capacity, KvType::default_for(&self.device))
+    }
+
+    /// [`Transformer::new_cache`] with keys and values of the given type.
+    ///
+    /// # Errors
+    /// Those of the device; a type that it does not take.
+    pub fn new_cache_of(&mut self, capacity: usize, kv_type: KvType) -> Result<KvCache> {
+        if self.positions < capacity {
+            let tables = self.frequencies.tables(capacity);
+            match &mut self.weights {
+                Weights::Host(model) => model.set_rope(tables),
+                Weights::Device(model) => model.set_rope(&self.config, tables)?,
+            }
+            self.positions = capacity;
         }
-        KvCache::new(&self.config, capacity, &self.device)
+        match &self.weights {
+            Weights::Host(_) => Ok(KvCache::on_host(&self.config, capacity, kv_type)),
+            Weights::Device(_) if kv_type == KvType::F32 => {
+                KvCache::on_device(&self.config, capacity, &self.device)
+            }
+            Weights::Device(_) => {
+                bail!(
+                    "a KV cache of type {} needs this crate's kernels, which candle's products \
+                       do not take; type f32 runs",
+                    kv_type.name()
+                )
+            }
+        }
     }
 
     /// Runs `tokens`, which follow what the cache holds, and adds them to it. Returns the logits
     /// `[vocab]` in F32 where they are asked for.
     ///
     /// # Errors
-    /// No tokens, an id beyond the vocabulary, a full cache; those of the device.
+    /// No tokens, an id beyond the vocabulary, a full cache; a hidden state that is not finite; those
+    /// of the device.
     pub fn forward(
         &self,
         tokens: &[u32],
         cache: &mut KvCache,
         logits: Logits,
     ) -> Result<Option<Tensor>> {
+        match &self.weights {
+            Weights::Host(_) => {
+                let mut out = Vec::new();
+                self.forward_batch(&[tokens], &mut [cache], logits, &mut out)?;
+                match logits {
+                    Logits::Skip => Ok(None),
+                    Logits::Last => Ok(Some(Tensor::new(out, &self.device)?)),
+                }
+            }
+            Weights::Device(model) => {
+                self.check(tokens, cache)?;
+                let filled = cache.len();
+                let Store::Device(store) = &cache.store else {
+                    bail!("the cache was not made by this model");
+                };
+                let logits = model.forward(&self.config, tokens, store, filled, logits)?;
+                cache.advance(tokens.len());
+                Ok(logits)
+            }
+        }
+    }
+
+    /// [`Transformer::forward`] of several sequences together: the tokens of each follow what its
+    /// cache holds. The logits of each sequence's last token replace what is in `out`, `vocab` of them
+    /// after each other.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn forward_batch(
+        &self,
+        tokens: &[&[u32]],
+        caches: &mut [&mut KvCache],
+        logits: Logits,
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
+        if tokens.len() != caches.len() {
+            bail!("{} sequences do not fit {} caches", tokens.len(), caches.len());
+        }
+        for (tokens, cache) in tokens.iter().zip(caches.iter()) {
+            self.check(tokens, cache)?;
+        }
+        out.clear();
+        match &self.weights {
+            Weights::Host(model) => {
+                model.forward(&self.config, tokens, caches, logits, out)?;
+                for (tokens, cache) in tokens.iter().zip(caches) {
+                    cache.advance(tokens.len());
+                }
+            }
+            Weights::Device(_) => {
+                for (tokens, cache) in tokens.iter().zip(caches) {
+                    if let Some(logits) = self.forward(tokens, cache, logits)? {
+                        out.extend(logits.to_vec1::<f32>()?);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a cache can take these tokens.
+    fn check(&self, tokens: &[u32], cache: &KvCache) -> Result<()> {
         let Some(&largest) = tokens.iter().max() else {
             bail!("a forward needs at least one token");
         };
@@ -155,95 +227,9 @@ impl Transformer {
         if filled > cache.capacity() {
             bail!("the KV cache has room for {}, not for {filled}", cache.capacity());
         }
-        let Some(rope) = &self.rope else {
+        if filled > self.positions {
             bail!("the cache was not made by this model");
-        };
-        let cos = rope.cos.narrow(0, cache.len(), tokens.len())?;
-        let sin = rope.sin.narrow(0, cache.len(), tokens.len())?;
-        let ids = Tensor::new(tokens, &self.device)?;
-        let mut xs = self.embeddings.embed(&ids)?;
-        for (index, layer) in self.layers.iter().enumerate() {
-            xs = layer.forward(&self.config, index, &xs, (&cos, &sin), cache)?;
         }
-        cache.advance(tokens.len());
-        match logits {
-            Logits::Skip => Ok(None),
-            Logits::Last => {
-                let last = xs.narrow(0, tokens.len() - 1, 1)?;
-                let last = ops::rms_norm(&last, &self.output_norm, self.config.rms_eps)?;
-                let output = self.output.as_ref().unwrap_or(&self.embeddings);
-                Ok(Some(output.forward(&last)?.squeeze(0)?))
-            }
-        }
-    }
-}
-
-impl Layer {
-    fn load(loader: &mut Loader, config: &ModelConfig, index: usize) -> anyhow::Result<Self> {
-        let name = |suffix: &str| format!("blk.{index}.{suffix}");
-        let (hidden, ffn) = (config.hidden, config.ffn);
-        let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-        let mut head_norm = |suffix: &str| -> anyhow::Result<Option<Tensor>> {
-            let name = name(suffix);
-            if !loader.has(&name) {
-                return Ok(None);
-            }
-            Ok(Some(loader.dense(&name, &[config.head_dim])?))
-        };
-        let (q_norm, k_norm) = (head_norm("attn_q_norm.weight")?, head_norm("attn_k_norm.weight")?);
-        Ok(Self {
-            q_norm,
-            k_norm,
-            attention_norm: loader.dense(&name("attn_norm.weight"), &[hidden])?,
-            q: loader.linear(&name("attn_q"), q, hidden)?,
-            k: loader.linear(&name("attn_k"), kv, hidden)?,
-            v: loader.linear(&name("attn_v"), kv, hidden)?,
-            attention_output: loader.linear(&name("attn_output"), hidden, q)?,
-            ffn_norm: loader.dense(&name("ffn_norm.weight"), &[hidden])?,
-            gate: loader.linear(&name("ffn_gate"), ffn, hidden)?,
-            up: loader.linear(&name("ffn_up"), ffn, hidden)?,
-            down: loader.linear(&name("ffn_down"), hidden, ffn)?,
-        })
-    }
-
-    fn forward(
-        &self,
-        config: &ModelConfig,
-        index: usize,
-        xs: &Tensor,
-        rope: (&Tensor, &Tensor),
-        cache: &mut KvCache,
-    ) -> Result<Tensor> {
-        let normed = ops::rms_norm(xs, &self.attention_norm, config.rms_eps)?;
-        let xs = (xs + self.attention(config, index, &normed, rope, cache)?)?;
-        let normed = ops::rms_norm(&xs, &self.ffn_norm, config.rms_eps)?;
-        let [gate, up] = Linear::forward_all([&self.gate, &self.up], &normed)?;
-        let gated = ops::silu_mul(&gate, &up)?;
-        xs + self.down.forward(&gated)?
-    }
-
-    fn attention(
-        &self,
-        config: &ModelConfig,
-        index: usize,
-        xs: &Tensor,
-        (cos, sin): (&Tensor, &Tensor),
-        cache: &mut KvCache,
-    ) -> Result<Tensor> {
-        let tokens = xs.dim(0)?;
-        let heads = |xs: Tensor, count: usize| xs.reshape((tokens, count, config.head_dim));
-        let rotate = |xs: Tensor, norm: &Option<Tensor>| -> Result<Tensor> {
-            let xs = match norm {
-                Some(weight) => ops::rms_norm(&xs, weight, config.rms_eps)?,
-                None => xs,
-            };
-            ops::rope(&xs, cos, sin, config.rope_layout())
-        };
-        let [q, k, v] = Linear::forward_all([&self.q, &self.k, &self.v], xs)?;
-        let q = rotate(heads(q, config.heads)?, &self.q_norm)?;
-        let k = rotate(heads(k, config.kv_heads)?, &self.k_norm)?;
-        let v = heads(v, config.kv_heads)?;
-        let kv = cache.append(index, &k, &v)?;
-        self.attention_output.forward(&causal_attention(&q, &kv)?)
+        Ok(())
     }
 }

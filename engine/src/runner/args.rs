@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::alloc::driver::host::HostDriverKind;
+use crate::model::KvType;
 
 /// Measure one cell: prefill a prompt and decode greedily, in this process, and time both.
 ///
@@ -24,7 +25,8 @@ Examples:
   decode-bench -m models/smollm2-135m --chat -p \"What is the capital of France?\" -n 64 --show-text
 
 Environment: CANDLE_NUM_THREADS and RAYON_NUM_THREADS give the thread count where --threads does \
-not. ARC_CANDLE_ALLOC_CACHE=0 keeps the allocator cache off; ARC_ALLOC_CACHE_MAX_MB=N caps its idle \
+not. ARC_CPU_KERNELS=scalar|avx2|avxvnni|avx512vnni takes these kernels instead of the fastest that \
+the processor can run. ARC_CANDLE_ALLOC_CACHE=0 keeps the allocator cache off; ARC_ALLOC_CACHE_MAX_MB=N caps its idle \
 memory, where 0 is unbounded; ARC_ALLOC_CACHE_STATS=N prints a line every N decode steps.")]
 pub struct Args {
     /// Synthetic description (.toml), GGUF file, or folder with one GGUF file.
@@ -49,6 +51,10 @@ pub struct Args {
     /// The most tokens in one prefill forward; bounds the memory of attention.
     #[arg(long, value_name = "N", default_value = "512")]
     pub prefill_chunk: NonZeroUsize,
+    /// Type of the KV cache: `f32`, `f16` or `q8_0`. The default is `f16` on the processor, `f32` on
+    /// a device.
+    #[arg(long, value_name = "TYPE")]
+    pub kv_type: Option<KvType>,
     /// Compute threads; by default as many as the environment says, else one per core.
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,

@@ -18,8 +18,9 @@ pub struct Threads {
 
 /// Decides the thread count and makes candle and rayon keep to it.
 ///
-/// Candle's kernels and rayon each keep a pool and read their size from the environment; both get
-/// the same count. The pools start here, so that a lack of memory for threads shows at once.
+/// Candle's kernels and rayon, which other devices take, each keep a pool and read its size from the
+/// environment; all get the same count. This crate's own starts here, so that a lack of memory for
+/// threads shows at once.
 ///
 /// Call this first in `main`: it sets environment variables, which only a process with one thread
 /// may do.
@@ -49,8 +50,9 @@ pub fn init_threads(wanted: Option<NonZeroUsize>) -> Threads {
         // SAFETY: this is the only thread, as the documentation asks of callers.
         unsafe { std::env::set_var(name, count.to_string()) };
     }
-    candle_core::utils::barrier_pool();
-    candle_core::utils::init_global_threadpool();
+    if let Some(count) = NonZeroUsize::new(count) {
+        crate::model::par::start_threads(count);
+    }
     Threads { count, environment }
 }
 

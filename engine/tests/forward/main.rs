@@ -6,9 +6,10 @@ use candle_core::Device;
 use engine::decode::{NoObserver, Pass, Request, generate};
 use engine::model::gguf::Gguf;
 use engine::model::synthetic::write_synthetic;
-use engine::model::{Logits, Transformer};
+use engine::model::{KvType, Logits, Transformer};
 use formats::geometry::Geometry;
 
+mod paths;
 mod reference;
 
 use reference::Reference;
@@ -45,9 +46,9 @@ fn tokens(count: usize) -> Vec<u32> {
     (0..count as u32).map(|index| (index * 37 + 5) % 96).collect()
 }
 
-/// The logits after each of the chunks.
+/// The logits after each of the chunks, with keys and values that are not rounded.
 fn logits(model: &mut Transformer, tokens: &[u32], chunks: &[usize]) -> Vec<Vec<f32>> {
-    let mut cache = model.new_cache(tokens.len()).unwrap();
+    let mut cache = model.new_cache_of(tokens.len(), KvType::F32).unwrap();
     let mut rest = tokens;
     let mut all = Vec::new();
     for &chunk in chunks {
@@ -76,7 +77,7 @@ const ARCHITECTURES: [&str; 3] = ["llama", "qwen2", "qwen3"];
 #[test]
 fn unquantised_logits_are_those_of_the_reference() {
     for architecture in ARCHITECTURES {
-        // A head of 16 takes the tiled attention, one of 12 that of matrix products.
+        // Heads of 16 are whole tiles of keys, heads of 12 are filled up.
         for hidden in [64, 48] {
             let fixture = Fixture::new(architecture, "f32", hidden);
             let tokens = tokens(70);

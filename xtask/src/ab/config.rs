@@ -226,11 +226,12 @@ fn check_numbers(plan: &AbPlan) -> anyhow::Result<()> {
         ensure!(value.is_finite() && value > 0.0, "{name} must be above 0, not {value}");
     }
     ensure!(*margin_pct < 100.0, "margin_pct must be below 100, not {margin_pct}");
-    ensure!(
-        flat_mib_per_token.is_finite() && *flat_mib_per_token >= 0.0,
-        "flat_mib_per_token must be 0 or more, not {flat_mib_per_token}"
-    );
-    ensure!(!plan.max_other_load_pct.is_nan(), "max_other_load_pct is not a number");
+    for (name, value) in [
+        ("flat_mib_per_token", *flat_mib_per_token),
+        ("max_other_load_pct", plan.max_other_load_pct),
+    ] {
+        ensure!(value.is_finite() && value >= 0.0, "{name} must be 0 or more, not {value}");
+    }
     Ok(())
 }
 

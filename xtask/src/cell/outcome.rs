@@ -19,7 +19,6 @@ const STDERR_TAIL_LINES: usize = 5;
 pub(crate) struct CellOutcome {
     /// Why there are no numbers; `None` where it was measured.
     pub(crate) classification: Option<Classification>,
-    /// The rule that decided.
     pub(crate) decided_by: DecidedBy,
     /// How well a true OOM is known.
     pub(crate) grade: Option<Grade>,
@@ -55,7 +54,6 @@ impl CellOutcome {
         self.end.stopped == Some(StopReason::Interrupt)
     }
 
-    /// What decided the classification, as journals have it.
     pub(crate) fn evidence(&self) -> Evidence {
         let end = &self.end;
         let cause = end.said.cause.as_ref();
@@ -78,7 +76,6 @@ impl CellOutcome {
         }
     }
 
-    /// The numbers of the process, as journals have them.
     pub(crate) fn process_note(&self) -> ProcessNote {
         let end = &self.end;
         let (exit_code, signal) = match end.exit {

