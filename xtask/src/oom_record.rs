@@ -8,12 +8,8 @@
 use crate::base::shell::quote_word;
 use std::fmt;
 
-pub(crate) mod args;
 pub(crate) mod file;
 pub(crate) mod prune;
-mod run;
-
-pub(crate) use run::run;
 
 /// The record's file, relative to the workspace.
 pub(crate) const RECORD_PATH: &str = "benchmarks/.oom-record";

@@ -10,8 +10,16 @@ use std::sync::Arc;
 use super::search::Search;
 use super::signatures::Signatures;
 use super::verdict::{Said, judge};
+use super::was_plentiful;
 use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::classify::{Classification, Ending, ExitKind, MemoryWord, ResultState, classify};
+
+#[test]
+fn memory_is_plentiful_above_a_quarter_alone() {
+    assert!(was_plentiful(Some(26), Some(100)));
+    assert!(!was_plentiful(Some(25), Some(100)));
+    assert!(!was_plentiful(None, Some(100)) && !was_plentiful(Some(26), None));
+}
 
 struct Log {
     name: String,
