@@ -144,9 +144,8 @@ fn nvml_says_what_the_gpus_are_and_do() {
         lab.run_with(&["driver-facts"], &env).stdout
     };
     let two = |memory: &str, free: &str| {
-        let gpu = format!(
-            "{{\"name\":\"NVIDIA X1\",\"memory_bytes\":{memory},\"free_bytes\":{free}}}"
-        );
+        let gpu =
+            format!("{{\"name\":\"NVIDIA X1\",\"memory_bytes\":{memory},\"free_bytes\":{free}}}");
         format!(
             "{{\"version\":\"570.86.15\",\"gpus\":[{gpu},{gpu}],\"compute_processes\":3,\
              \"clock_event_reasons\":65}}\n"

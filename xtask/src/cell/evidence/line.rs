@@ -88,21 +88,21 @@ static PREFIX: LazyLock<Regex> = LazyLock::new(|| {
         | \((?P<worker>raylet|[\w.\s=,:-]*pid=[^)]*)\)\ ?
         | \[(?:\d{4}-\d\d-\d\d)\ (?:\d\d:\d\d:\d\d)(?:[.,]\d+)?\ (?P<tp>[A-Z]+\d+(?:\ [A-Z]+\d+)*)\]\ ?
         | (?P<nccl>[\w.-]+:\d+:\d+\ \[\d+\])\ (?:[\w./]+:\d+\ )?
-        | (?P<task>\d{1,4}):\ 
+        | (?P<task>\d{1,4}):\x20
         # A time.
-        | \[\d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d,\d+\ (?P<ray>[EWI])\ \d+\ \d+\]\ 
+        | \[\d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d,\d+\ (?P<ray>[EWI])\ \d+\ \d+\]\x20
         | \[?\d{4}[-/]\d\d[-/]\d\d[T\ _](?:-\ )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|\ ?[+-]\d\d:?\d\d)?\]?[:,]?\ *(?:-\ )?
         | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?:?\ +
         | \d+\.\d\d\.\d\d\d\.\d\d\d\ (?P<letter>[DIWE])\ (?:[a-z]{2,4}\ +)?
-        | \[\ *\d+\.\d{6}\]\ 
+        | \[\ *\d+\.\d{6}\]\x20
         # A level, with the place in the source.
         | \[?(?P<level>(?:DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|debug|info|warn|warning|error))\]?
             (?:\ \d\d-\d\d\ \d\d:\d\d:\d\d)?(?:\ \[[\w./-]+:\d+\])(?:\ |$)
         | \[(?P<bracketed>DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|debug|info|warning|warn|error|critical)\]:?\ *
         | (?P<bare>DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)(?:\ *[:|-]+\ *(?:[\w.]+:(?:[\w.]*:)?\ ?)?|\ +)
-        | NCCL\ (?P<nccl_level>WARN|INFO)\ 
+        | NCCL\ (?P<nccl_level>WARN|INFO)\x20
         | \[?(?P<glog>[IWEF])(?:\d{4}\ \d\d:\d\d:\d\d\.\d+\ +(?:\d+\ )?[\w./-]+:\d+\]|\d+\ \d\d:\d\d:\d\d\.\d+\ [\w./-]+:\d+\]|\ [\w./-]+:\d+\])\ ?
-        | \[[\w./-]+\.(?:py|cc|cpp|cu|rs|go):\d+\]\ 
+        | \[[\w./-]+\.(?:py|cc|cpp|cu|rs|go):\d+\]\x20
         )",
     )
     .expect("a fixed regex builds")
