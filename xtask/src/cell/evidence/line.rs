@@ -299,3 +299,96 @@ fn is_drawn(said: &str) -> bool {
             .iter()
             .any(|start| said.starts_with(start))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> Kind {
+        Line::parse(text).kind(&mut Context::default(), &Signatures::built_in())
+    }
+
+    fn weight(text: &str) -> Option<Weight> {
+        match kind(text) {
+            Kind::Shortage { weight, .. } => Some(weight),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn who_says_a_line_is_told_from_what_is_said() {
+        for (text, speaker, body) in [
+            ("[rank3]: Traceback", "rank3", "Traceback"),
+            (
+                "(EngineCore_DP0 pid=7) ERROR 10-25 13:08:43 [core.py:708]   File",
+                "EngineCore_DP0 pid=7",
+                "  File",
+            ),
+            ("[2025-08-06 20:26:20 TP1] Scheduler", "TP1", "Scheduler"),
+            ("n7:3063:3066 [3] include/alloc.h:178 NCCL WARN Cuda", "n7:3063:3066 [3]", "Cuda"),
+            ("2024-11-20 14:37:15 [rank0]: step", "rank0", "step"),
+            ("1: step", "1", "step"),
+            ("server-1  | step", "server-1", "step"),
+            ("0.00.147.118 E llama_model_load: x", "", "llama_model_load: x"),
+            ("a plain line", "", "a plain line"),
+        ] {
+            let line = Line::parse(text);
+            assert_eq!((line.speaker, line.body), (speaker, body), "{text}");
+        }
+    }
+
+    #[test]
+    fn how_loudly_a_shortage_is_stated() {
+        for (text, expected) in [
+            ("CUDA error: out of memory", Weight::Error),
+            ("torch.OutOfMemoryError: CUDA out of memory.", Weight::Error),
+            (
+                "ERROR 10-25 13:08:43 [core.py:7] No available memory for the cache blocks",
+                Weight::Error,
+            ),
+            ("vk::Device::allocateMemory: ErrorOutOfDeviceMemory", Weight::Statement),
+            ("cudaMalloc failed: out of memory", Weight::Statement),
+            ("warning: failed to allocate 3 MiB", Weight::Warning),
+            (
+                "I tensorflow/cuda_driver.cc:739] CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+                Weight::Warning,
+            ),
+            ("CUDA error: out of memory, retrying with half", Weight::Warning),
+            ("then the whole device was suddenly out of memory", Weight::Warning),
+        ] {
+            assert_eq!(weight(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn possibilities_and_quoted_text_are_no_shortages() {
+        for text in [
+            "a context of this size may run out of memory",
+            "layers are offloaded to the cpu to avoid running out of memory",
+            "if the device is out of memory, a dump is written",
+            "prompt: \"what does out of memory mean?\"",
+        ] {
+            assert_eq!(kind(text), Kind::Detail, "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_after_a_shortage() {
+        for (text, expected) in [
+            ("error: unsupported model architecture", Kind::Cause),
+            ("llama_kv_cache_init() failed for self-attention cache", Kind::Echo),
+            ("the frobnicator failed to start", Kind::SoftCause),
+            ("main: error: unable to load model", Kind::Echo),
+            ("Aborted (core dumped)", Kind::Crash),
+            ("ConnectionResetError: [Errno 104] Connection reset by peer", Kind::Fallout),
+            ("falling back to pageable memory", Kind::GoesOn),
+            ("decode 12", Kind::Work),
+            ("  3: core::panicking::panic_fmt", Kind::Detail),
+            ("srv  operator(): cleaning up before exit...", Kind::Detail),
+            ("hint: use a smaller batch", Kind::Detail),
+            ("WARNING: the cache failed to warm up", Kind::Detail),
+        ] {
+            assert_eq!(kind(text), expected, "{text}");
+        }
+    }
+}

@@ -118,7 +118,7 @@ fn no_log_is_taken_for_what_it_is_not() {
 fn the_cuts_between_chunks_do_not_matter() {
     for log in read_logs() {
         let whole = listen(&log.stderr, &log.stdout, usize::MAX);
-        for size in [1, 7, 64, 1000] {
+        for size in [7, 1000] {
             assert_eq!(listen(&log.stderr, &log.stdout, size), whole, "{} by {size}", log.name);
         }
     }
