@@ -92,6 +92,61 @@ fn the_same_prompt_gives_the_same_tokens() {
     assert_ne!(other.prompt.token_hash, first.prompt.token_hash);
 }
 
+/// What ran is in the report; a path that is not there is an error before anything is loaded.
+#[test]
+fn kernels_and_kv_type_are_chosen_and_reported() {
+    let (report, stdout, _) =
+        report(&["--prompt-tokens", "20", "-n", "4", "--kv-type", "q8_0", "--batch", "3"]);
+    let settings = &report.settings;
+    assert_eq!((settings.kv_type.as_deref(), settings.batch), (Some("q8_0"), Some(3)));
+    assert_eq!(settings.kernels.as_deref(), Some(engine::model::Kernels::detect().name()));
+    let last = stdout.lines().last().unwrap();
+    assert!(last.starts_with("Batch: 3 sequences, each "), "{stdout}");
+    let run = |name: &str| {
+        let args = ["-m", "bench-configs/models/tiny.toml", "--prompt-tokens", "20", "-n", "4"];
+        let output = decode_bench(&args).env("ARC_CPU_KERNELS", name).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(run("scalar"), (Some(0), String::new()));
+    let (code, stderr) = run("sse9");
+    assert_eq!(code, Some(1));
+    assert!(stderr.starts_with("error: ARC_CPU_KERNELS=sse9: `sse9` is not a kernel"), "{stderr}");
+}
+
+/// Beside the file and the KV cache, a process takes no more than 64 MiB, whatever the type.
+#[cfg(target_os = "linux")]
+#[test]
+fn resident_memory_is_that_of_the_file_and_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let tiny = std::fs::read_to_string(workspace().join("bench-configs/models/tiny.toml")).unwrap();
+    for quantisation in
+        ["f32", "f16", "bf16", "q4_0", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+    {
+        let model = dir.path().join(format!("{quantisation}.toml"));
+        // Large enough that holding weights twice, or as F32, would show.
+        let text = tiny
+            .replace("q8_0", quantisation)
+            .replace("vocab = 12288", "vocab = 98304")
+            .replace("ffn = 1024", "ffn = 4096");
+        std::fs::write(&model, text).unwrap();
+        let report = dir.path().join("cell.json");
+        let args = ["--prompt-tokens", "600", "-n", "4", "--threads", "2"];
+        let output = decode_bench(&["-m", model.to_str().unwrap(), "--report"])
+            .arg(&report)
+            .args(args)
+            .env("CARGO_TARGET_DIR", dir.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: CellReport = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+        let weights = report.model.weight_bytes.unwrap();
+        // Four layers, two heads of 64, keys and values of two bytes.
+        let kv = 604 * 4 * 2 * 64 * 2 * 2;
+        let beside = report.memory.rss_peak_bytes.unwrap().saturating_sub(weights + kv) >> 20;
+        assert!(beside <= 64, "{quantisation}: {beside} MiB beside {weights} bytes of weights");
+    }
+}
+
 #[test]
 fn a_prompt_beyond_the_context_is_capped_with_a_warning() {
     let folder = Workspace::empty(DECODE_BENCH);
