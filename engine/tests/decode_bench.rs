@@ -104,8 +104,8 @@ fn kernels_and_kv_type_are_chosen_and_reported() {
     assert!(last.starts_with("Batch: 3 sequences, each "), "{stdout}");
     let run = |name: &str| {
         let args = ["-m", "bench-configs/models/tiny.toml", "--prompt-tokens", "20", "-n", "4"];
-        let output = decode_bench(&args).env("ARC_CPU_KERNELS", name).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        let ran = decode_bench(&args).env("ARC_CPU_KERNELS", name).run();
+        (ran.code, ran.stderr)
     };
     assert_eq!(run("scalar"), (Some(0), String::new()));
     let (code, stderr) = run("sse9");
@@ -117,28 +117,25 @@ fn kernels_and_kv_type_are_chosen_and_reported() {
 #[cfg(target_os = "linux")]
 #[test]
 fn resident_memory_is_that_of_the_file_and_the_cache() {
-    let dir = tempfile::tempdir().unwrap();
-    let tiny = std::fs::read_to_string(workspace().join("bench-configs/models/tiny.toml")).unwrap();
+    let folder = Workspace::empty(DECODE_BENCH);
+    let tiny = std::fs::read_to_string(workspace().join(TINY)).unwrap();
     for quantisation in
         ["f32", "f16", "bf16", "q4_0", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
     {
-        let model = dir.path().join(format!("{quantisation}.toml"));
+        let name = format!("{quantisation}.toml");
         // Large enough that holding weights twice, or as F32, would show.
         let text = tiny
             .replace("q8_0", quantisation)
             .replace("vocab = 12288", "vocab = 98304")
             .replace("ffn = 1024", "ffn = 4096");
-        std::fs::write(&model, text).unwrap();
-        let report = dir.path().join("cell.json");
-        let args = ["--prompt-tokens", "600", "-n", "4", "--threads", "2"];
-        let output = decode_bench(&["-m", model.to_str().unwrap(), "--report"])
-            .arg(&report)
-            .args(args)
-            .env("CARGO_TARGET_DIR", dir.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let report: CellReport = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+        folder.write(&name, text);
+        let (model, report) = (folder.path(&name), folder.path("cell.json"));
+        decode_bench(&["-m", model.to_str().unwrap(), "--prompt-tokens", "600", "-n", "4"])
+            .args(["--threads", "2", "--report", report.to_str().unwrap()])
+            .env("CARGO_TARGET_DIR", folder.root())
+            .run()
+            .exits_with(0);
+        let report: CellReport = serde_json::from_slice(&folder.read_bytes(report)).unwrap();
         let weights = report.model.weight_bytes.unwrap();
         // Four layers, two heads of 64, keys and values of two bytes.
         let kv = 604 * 4 * 2 * 64 * 2 * 2;
