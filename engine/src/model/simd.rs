@@ -1,7 +1,7 @@
 //! Instruction sets of the processor: which are there, which one runs, and one vocabulary of vector
 //! operations over them.
 //!
-//! A kernel is written once, over [`Simd`], and compiled for every set; [`dispatch`] runs the one
+//! A kernel is written once, over `Simd`, and compiled for every set; `dispatch` runs the one
 //! that [`Kernels`] names. All sets give the same bits: integers are exact, floats are multiplied
 //! and added in the same order with the same roundings. Nothing here reads the environment.
 
