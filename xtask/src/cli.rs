@@ -18,7 +18,6 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Ab(Box<ab::args::Args>),
-    /// Run every check and test of the project.
     Ci(ci::args::Args),
     CudaCheck(gpu::cuda_check::args::Args),
     CudaSetup(gpu::setup::args::Args),

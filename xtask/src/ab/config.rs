@@ -226,12 +226,15 @@ fn check_numbers(plan: &AbPlan) -> anyhow::Result<()> {
         ensure!(value.is_finite() && value > 0.0, "{name} must be above 0, not {value}");
     }
     ensure!(*margin_pct < 100.0, "margin_pct must be below 100, not {margin_pct}");
-    for (name, value) in [
-        ("flat_mib_per_token", *flat_mib_per_token),
-        ("max_other_load_pct", plan.max_other_load_pct),
-    ] {
-        ensure!(value.is_finite() && value >= 0.0, "{name} must be 0 or more, not {value}");
-    }
+    ensure!(
+        flat_mib_per_token.is_finite() && *flat_mib_per_token >= 0.0,
+        "flat_mib_per_token must be 0 or more, not {flat_mib_per_token}"
+    );
+    ensure!(
+        plan.max_other_load_pct.is_finite(),
+        "max_other_load_pct must be a number, not {}; quiet = \"noted\" rejects no run",
+        plan.max_other_load_pct
+    );
     Ok(())
 }
 

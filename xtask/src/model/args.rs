@@ -8,6 +8,9 @@ use std::path::PathBuf;
 /// a folder under `models/`, a path, or a glob. `models/` is not tracked and may be a link to a model
 /// store.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  cargo xtask model list\n  cargo xtask sweep --models smollm2-135m --list"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,

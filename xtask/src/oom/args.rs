@@ -14,6 +14,7 @@ use chrono::NaiveDate;
 /// MLXCEL_BENCH_IGNORE_OOM_RECORD=1 (`sweep --ignore-oom-record`), which launches the cells and still
 /// records new OOMs.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  cargo xtask oom-record explain llama-3.1-8b 32768")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,

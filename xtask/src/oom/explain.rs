@@ -31,14 +31,17 @@ fn is_about(line: &Value, entry: &OomEntry) -> bool {
 
 /// How well a true OOM is known. Journals that did not note it yet say what decided.
 fn grade_of(evidence: &Evidence) -> Option<Grade> {
-    let kernel = evidence.cgroup_oom_kills.is_some_and(|kills| kills > 0);
-    evidence.grade.or(match evidence.decided_by? {
-        DecidedBy::Sigkill | DecidedBy::Pattern if kernel => Some(Grade::Kernel),
-        DecidedBy::Kernel => Some(Grade::Kernel),
-        DecidedBy::Sigkill if evidence.line.is_some() => Some(Grade::Allocator),
-        DecidedBy::Sigkill => Some(Grade::Signal),
-        DecidedBy::Pattern => Some(Grade::Allocator),
-        DecidedBy::Result | DecidedBy::NoResult | DecidedBy::Timeout | DecidedBy::Failure => None,
+    evidence.grade.or_else(|| {
+        let kernel = evidence.cgroup_oom_kills.is_some_and(|kills| kills > 0);
+        match evidence.decided_by? {
+            DecidedBy::Kernel => Some(Grade::Kernel),
+            DecidedBy::Sigkill | DecidedBy::Pattern if kernel => Some(Grade::Kernel),
+            DecidedBy::Sigkill if evidence.line.is_none() => Some(Grade::Signal),
+            DecidedBy::Sigkill | DecidedBy::Pattern => Some(Grade::Allocator),
+            DecidedBy::Result | DecidedBy::NoResult | DecidedBy::Timeout | DecidedBy::Failure => {
+                None
+            }
+        }
     })
 }
 
@@ -144,6 +147,9 @@ mod tests {
             it's, 7b at 2048 tokens: skipped before launch (SKIP:oom_record)
               recorded: "it's, 7b",512,2026-07-05,unknown,,benchmarks/b.csv
               it ran out of memory at 512 tokens on 2026-07-05, at an unknown commit
+              evidence: not known; there is none in `benchmarks/b.csv` or its journal
+            to find out whether it still does:
+              cargo xtask oom-record confirm 'it'\''s, 7b'
             to run the cell once anyway:
               MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models '"it'\''s, 7b"' --lengths 2048
             if a change since then fixed it:

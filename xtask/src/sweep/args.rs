@@ -84,9 +84,9 @@ Out of memory:
 
     model,prompt_target_len,date,commit,peak_bytes,source_csv
 
-  In later sweeps every cell of that model with the same or a greater length is `SKIP:oom_record`: it
-  is not launched, and the log shows the line. Failures, timeouts, missing models and the weight-size
-  check (`SKIP:oom_estimate`) have no such consequences.
+  In later sweeps every cell of that model with the same or a greater length is
+  `SKIP:oom_record`: it is not launched, and the log shows the line. Failures, timeouts, missing
+  models and the weight-size check (`SKIP:oom_estimate`) have no such consequences.
 
 When a record is stale:
   A record goes stale when memory use improves. One model was still skipped at 32,768 tokens after
@@ -106,7 +106,7 @@ Variables:
   MLXCEL_BENCH_FAKE_OOM=\"M:512\"       same as --fake-oom
   BENCH_MEM_OVERHEAD_FACTOR=1.2       scales the weight-size check (default 1.0)
   ARC_DRIVER_DEADLINE_S=30            how long the NVIDIA driver may take to answer (default 5)
-  ARC_NVML_LIBRARY=PATH               the NVML to ask, if it is in no search path
+  ARC_NVML_LIBRARY=PATH               the NVML library to load, if it is in no search path
 
 Examples:
   cargo xtask sweep --list
