@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::bytes::Regex;
 
 use super::signatures::Signatures;
 use super::words;
@@ -80,7 +80,7 @@ pub(crate) struct Line<'l> {
 
 /// What may stand in front of what a line says, one piece at a time.
 static PREFIX: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
+    words::regex(
         r"(?x)^(?:
         # A speaker: a container, a rank, a worker, a process.
           (?P<container>[\w.-]{1,40}\ *\|)\ ?
@@ -105,12 +105,10 @@ static PREFIX: LazyLock<Regex> = LazyLock::new(|| {
         | \[[\w./-]+\.(?:py|cc|cpp|cu|rs|go):\d+\]\x20
         )",
     )
-    .expect("a fixed regex builds")
 });
 
 /// A line of `key=value` pairs, as Go programs log.
-static LOGFMT: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^time=\S+ level=(?P<level>\w+) ").expect("a fixed regex builds"));
+static LOGFMT: LazyLock<Regex> = LazyLock::new(|| words::regex(r"^time=\S+ level=(?P<level>\w+) "));
 
 /// How many pieces may stand in front of a line.
 const MOST_PREFIXES: usize = 6;
@@ -120,7 +118,7 @@ impl<'l> Line<'l> {
     pub(crate) fn parse(text: &'l str) -> Line<'l> {
         let mut line = Line { speaker: "", level: Level::Plain, body: text };
         for _ in 0..MOST_PREFIXES {
-            let Some(found) = PREFIX.captures(line.body) else { break };
+            let Some(found) = PREFIX.captures(line.body.as_bytes()) else { break };
             let whole = found.get(0).map_or(0, |all| all.end());
             let name = ["rank", "worker", "tp", "nccl", "task", "container"]
                 .iter()
@@ -128,19 +126,21 @@ impl<'l> Line<'l> {
             if let Some(name) = name {
                 // The outermost name is the speaker: a container's lines are one program's.
                 if line.speaker.is_empty() {
-                    line.speaker = name.as_str().trim_end_matches('|').trim_end();
+                    let name = text_at(line.body, name.range());
+                    line.speaker = name.trim_end_matches('|').trim_end();
                 }
             }
             let level = ["level", "bracketed", "bare", "nccl_level", "glog", "letter", "ray"]
                 .iter()
                 .find_map(|group| found.name(group));
             if let Some(level) = level {
-                line.level = parse_level(level.as_str());
+                line.level = parse_level(text_at(line.body, level.range()));
             }
-            line.body = &line.body[whole..];
+            line.body = text_at(line.body, whole..line.body.len());
         }
-        if let Some(found) = LOGFMT.captures(line.body) {
-            line.level = parse_level(&found["level"]);
+        let logfmt = LOGFMT.captures(line.body.as_bytes());
+        if let Some(level) = logfmt.and_then(|found| found.name("level")) {
+            line.level = parse_level(text_at(line.body, level.range()));
         }
         line
     }
@@ -256,6 +256,11 @@ impl<'l> Line<'l> {
         }
         said.starts_with("During handling of the above exception")
     }
+}
+
+/// A part of a text that a regex over its bytes found.
+fn text_at(text: &str, range: std::ops::Range<usize>) -> &str {
+    text.get(range).unwrap_or_default()
 }
 
 fn parse_level(text: &str) -> Level {

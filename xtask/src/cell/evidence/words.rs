@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
-use regex::{Regex, RegexSet};
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-/// Builds a regex that is part of the program.
-fn regex(text: &str) -> Regex {
-    Regex::new(text).expect("a fixed regex builds")
+/// Builds a regex that is part of the program. Its letters are ASCII: the tables of Unicode would take
+/// longer to build than any log to read.
+pub(super) fn regex(text: &str) -> Regex {
+    RegexBuilder::new(text).unicode(false).build().expect("a fixed regex builds")
 }
 
 /// Words that an error is stated with.
@@ -76,12 +77,14 @@ static GOES_ON: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Speaks of what could happen, or of what would help.
 static ADVICE: LazyLock<RegexSet> = LazyLock::new(|| {
-    RegexSet::new([
+    RegexSetBuilder::new([
         r"(?i)^(?:hint|note|tip|usage|help|info|see|try|please|consider|set|use|check|refer|possible|make sure|or|and|for)\b",
         r"^\d+[.)] ",
         r"(?i)^if (?:you|the|this|reserved)\b",
         r"(?i)\b(?:consider|please|make sure|see also)\b",
     ])
+    .unicode(false)
+    .build()
     .expect("fixed regexes build")
 });
 
@@ -158,30 +161,30 @@ static CODE: LazyLock<Regex> =
 static MODULES: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(?:[a-z_]\w*\.)+\b"));
 
 pub(super) fn states_error(body: &str) -> bool {
-    ERROR.is_match(body)
+    ERROR.is_match(body.as_bytes())
 }
 
 pub(super) fn states_error_strongly(body: &str) -> bool {
-    STRONG.is_match(body)
+    STRONG.is_match(body.as_bytes())
 }
 
 /// Whether an error is stated in so many words, or in words that say what is wrong.
 pub(super) fn states_what_is_wrong(body: &str) -> bool {
-    let body = ERROR_STREAM.replace_all(body, " ");
+    let body = ERROR_STREAM.replace_all(body.as_bytes(), &b" "[..]);
     STRONG.is_match(&body) || SPECIFIC.is_match(&body)
 }
 
 pub(super) fn is_crash(body: &str) -> bool {
-    CRASH.is_match(body)
+    CRASH.is_match(body.as_bytes())
 }
 
 pub(super) fn is_fallout(body: &str) -> bool {
-    FALLOUT.is_match(body)
+    FALLOUT.is_match(body.as_bytes())
 }
 
 /// Whether the program says that it goes on, and not that this failed.
 pub(super) fn goes_on(body: &str) -> bool {
-    GOES_ON.find(body).is_some_and(|found| {
+    GOES_ON.find(body.as_bytes()).is_some_and(|found| {
         let rest = body[found.end()..].to_ascii_lowercase();
         let before = body[..found.start()].trim_end().to_ascii_lowercase();
         let denied = ["not", "no", "un", "without"].iter().any(|word| {
@@ -192,25 +195,28 @@ pub(super) fn goes_on(body: &str) -> bool {
 }
 
 pub(super) fn is_advice(body: &str) -> bool {
-    ADVICE.is_match(body)
+    ADVICE.is_match(body.as_bytes())
 }
 
 pub(super) fn is_hypothetical(before: &str) -> bool {
-    HYPOTHETICAL.is_match(before)
+    HYPOTHETICAL.is_match(before.as_bytes())
 }
 
 pub(super) fn is_teardown(body: &str) -> bool {
-    TEARDOWN.is_match(body)
+    TEARDOWN.is_match(body.as_bytes())
 }
 
 /// Whether a statement of an error names no cause of its own.
 pub(super) fn names_no_cause(body: &str) -> bool {
-    let mut short = MODULES.replace_all(body, "").into_owned();
-    while let Some(found) = CODE.find(&short) {
-        short.replace_range(found.range(), " ");
+    let mut short = MODULES.replace_all(body.as_bytes(), &b""[..]).into_owned();
+    while let Some(range) = CODE.find(&short).map(|found| found.range()) {
+        short.splice(range, *b" ");
     }
-    let plain = NAMES.replace_all(&short, " ");
-    plain.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()).all(is_generic)
+    let plain = NAMES.replace_all(&short, &b" "[..]);
+    String::from_utf8_lossy(&plain)
+        .split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty())
+        .all(is_generic)
 }
 
 /// Whether a word, or each part of a name in camel case, says nothing about why.
@@ -218,10 +224,11 @@ fn is_generic(word: &str) -> bool {
     if GENERIC_WORDS.contains(word.to_ascii_lowercase().as_str()) {
         return true;
     }
-    let humps = HUMP.find_iter(word).map(|hump| hump.as_str().to_ascii_lowercase());
-    let (count, generic) = humps.fold((0, 0), |(count, generic), hump| {
-        (count + 1, generic + usize::from(GENERIC_WORDS.contains(hump.as_str())))
-    });
+    let (count, generic) =
+        HUMP.find_iter(word.as_bytes()).fold((0, 0), |(count, generic), hump| {
+            let hump = String::from_utf8_lossy(hump.as_bytes()).to_ascii_lowercase();
+            (count + 1, generic + usize::from(GENERIC_WORDS.contains(hump.as_str())))
+        });
     count > 1 && count == generic
 }
 
