@@ -26,7 +26,8 @@ pub trait StepObserver {
     /// A forward of `seq_len` tokens follows: 1 in decode, anything else in prefill.
     fn before_forward(&mut self, _seq_len: usize) {}
 
-    /// A token was chosen by these logits: in prefill, then in each decode step before it is done.
+    /// A token of the first sequence was chosen by these logits: in prefill, then in each decode step
+    /// before it is done.
     fn after_choice(&mut self, _logits: &[f32]) {}
 
     /// Decode step number `step` of this pass, from 0, is done.
@@ -57,10 +58,19 @@ pub struct Request<'a> {
 pub struct Generated {
     /// The tokens, the one that prefill yields first.
     pub tokens: Vec<u32>,
-    /// From the first prompt token to the first generated one.
+    /// Those of the other sequences of a batch.
+    pub others: Vec<Vec<u32>>,
+    /// From the first prompt token to the first generated one; of a batch, of all sequences together.
     pub prefill: Duration,
-    /// Each decode step: one forward and the choice of its token.
+    /// Each decode step: one forward and the choice of its tokens.
     pub steps: Vec<Duration>,
+}
+
+impl Generated {
+    /// Sequences that were decoded together.
+    pub fn sequences(&self) -> usize {
+        1 + self.others.len()
+    }
 }
 
 /// Runs one pass: prefill in chunks, then decode steps until `max_tokens` or a stop token.
@@ -68,10 +78,40 @@ pub struct Generated {
 /// The cache is cleared first and must have room for the prompt and all but one generated token.
 ///
 /// # Errors
-/// An impossible request; those of the device.
+/// An impossible request; a hidden state or logits that are not finite; those of the device.
 pub fn generate(
     model: &Transformer,
     cache: &mut KvCache,
+    request: &Request,
+    pass: Pass,
+    observer: &mut dyn StepObserver,
+) -> Result<Generated> {
+    run(model, &mut [cache], request, pass, observer)
+}
+
+/// [`generate`] of as many sequences as there are caches, which decode together: a step is one forward
+/// for all of them. The prompt of sequence `i` is the request's, beginning with its token number `i`
+/// and going round, so that sequences differ; each gives the tokens that it gives alone.
+///
+/// # Errors
+/// As there; no cache, or stop tokens, at which sequences would part.
+pub fn generate_batch(
+    model: &Transformer,
+    caches: &mut [KvCache],
+    request: &Request,
+    pass: Pass,
+    observer: &mut dyn StepObserver,
+) -> Result<Generated> {
+    if caches.is_empty() || (caches.len() > 1 && !request.stop.is_empty()) {
+        bail!("a batch needs sequences, and none that may stop before the others");
+    }
+    let mut caches: Vec<&mut KvCache> = caches.iter_mut().collect();
+    run(model, &mut caches, request, pass, observer)
+}
+
+fn run(
+    model: &Transformer,
+    caches: &mut [&mut KvCache],
     request: &Request,
     pass: Pass,
     observer: &mut dyn StepObserver,
@@ -80,24 +120,43 @@ pub fn generate(
         bail!("the number of tokens and the prefill chunk must be positive");
     }
     observer.before_pass(pass);
-    cache.clear();
     let mut logits = Vec::new();
-    let (first, prefill) = prefill(model, cache, request, observer, &mut logits)?;
-    observer.after_choice(&logits);
-    let mut generated = Generated { tokens: vec![first], prefill, steps: Vec::new() };
-    generated.steps.reserve(request.max_tokens);
-    let mut last = first;
-    while generated.tokens.len() < request.max_tokens && !request.stop.contains(&last) {
+    let mut time = Duration::ZERO;
+    let mut last = Vec::with_capacity(caches.len());
+    let mut prompt = request.prompt.to_vec();
+    for cache in caches.iter_mut() {
+        cache.clear();
+        let request = Request { prompt: &prompt, ..*request };
+        let (first, own) = prefill(model, cache, &request, observer, &mut logits)?;
+        if last.is_empty() {
+            observer.after_choice(&logits);
+        }
+        last.push([first]);
+        time += own;
+        prompt.rotate_left(1);
+    }
+    let mut sequences: Vec<Vec<u32>> = last.iter().map(|first| first.to_vec()).collect();
+    sequences.iter_mut().for_each(|tokens| tokens.reserve(request.max_tokens));
+    let mut steps = Vec::with_capacity(request.max_tokens);
+    let vocab = model.config().vocab;
+    while sequences[0].len() < request.max_tokens && !request.stop.contains(&last[0][0]) {
         observer.before_forward(1);
         let start = Instant::now();
-        model.forward_batch(&[&[last]], &mut [cache], Logits::Last, &mut logits)?;
-        last = choose(&logits)?;
-        generated.steps.push(start.elapsed());
-        generated.tokens.push(last);
-        observer.after_choice(&logits);
-        observer.after_decode_step(generated.steps.len() - 1);
+        let inputs: Vec<&[u32]> = last.iter().map(<[u32; 1]>::as_slice).collect();
+        model.forward_batch(&inputs, caches, Logits::Last, &mut logits)?;
+        for (last, logits) in last.iter_mut().zip(logits.chunks_exact(vocab)) {
+            *last = [choose(logits)?];
+        }
+        steps.push(start.elapsed());
+        for (tokens, last) in sequences.iter_mut().zip(&last) {
+            tokens.extend(last);
+        }
+        observer.after_choice(&logits[..vocab]);
+        observer.after_decode_step(steps.len() - 1);
     }
-    Ok(generated)
+    let others = sequences.split_off(1);
+    let tokens = sequences.pop().unwrap_or_default();
+    Ok(Generated { tokens, others, prefill: time, steps })
 }
 
 /// Runs the prompt in chunks and chooses the first token from the logits of the last one. The time

@@ -12,9 +12,8 @@ use formats::cell_report::{
     CellReport, EngineInfo, Memory, ModelInfo, OutputInfo, PromptInfo, SCHEMA, Settings, Timing,
 };
 
-use crate::decode::{Generated, Pass, Request, StepObserver, generate};
+use crate::decode::{Generated, Pass, Request, StepObserver, generate_batch};
 use crate::host;
-
 use crate::model::gguf::Gguf;
 use crate::model::source::find_model;
 use crate::model::tokenizer::TextCodec;
@@ -86,7 +85,10 @@ pub fn run(
     }
     let ids = &wanted.ids[..lengths.prompt];
     let kv_type = args.kv_type.unwrap_or_else(|| KvType::default_for(device));
-    let mut cache = model.new_cache_of(lengths.prompt + lengths.max_tokens, kv_type)?;
+    let mut caches = Vec::new();
+    for _ in 0..args.batch.get() {
+        caches.push(model.new_cache_of(lengths.prompt + lengths.max_tokens, kv_type)?);
+    }
     if args.warmup_tokens > 0 {
         // One chunk of the prompt touches every weight and kernel; more would only take time.
         let chunk = ids.len().min(args.prefill_chunk.get());
@@ -96,7 +98,7 @@ pub fn run(
             prefill_chunk: args.prefill_chunk.get(),
             stop: &[],
         };
-        generate(&model, &mut cache, &request, Pass::WarmUp, observer)
+        generate_batch(&model, &mut caches, &request, Pass::WarmUp, observer)
             .context("the warm-up pass failed")?;
     }
     let request = Request {
@@ -109,7 +111,7 @@ pub fn run(
     let mut squeeze = device::Squeeze::new(observer, device, args.leave_free_mb);
     let mut windows = WindowObserver::new(&mut squeeze, &monitor);
     let mut top = TopObserver::new(&mut windows, args.logits_top);
-    let generated = generate(&model, &mut cache, &request, Pass::Measured, &mut top)
+    let generated = generate_batch(&model, &mut caches, &request, Pass::Measured, &mut top)
         .context("the measured pass failed")?;
     let top = top.finish();
     let windows = windows.finish();
@@ -136,6 +138,7 @@ pub fn run(
             max_tokens: Some(lengths.max_tokens as u64),
             kernels: Some(model.kernels().to_owned()),
             kv_type: Some(kv_type.name().to_owned()),
+            batch: Some(args.batch.get() as u64),
         },
         environment,
         prompt: PromptInfo {

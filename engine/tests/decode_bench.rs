@@ -98,6 +98,58 @@ fn the_same_prompt_gives_the_same_tokens() {
     assert_ne!(other.prompt.token_hash, first.prompt.token_hash);
 }
 
+/// What ran is in the report; a path that is not there is an error before anything is loaded.
+#[test]
+fn kernels_and_kv_type_are_chosen_and_reported() {
+    let (report, stdout, _) =
+        report(&["--prompt-tokens", "20", "-n", "4", "--kv-type", "q8_0", "--batch", "3"]);
+    let settings = &report.settings;
+    assert_eq!((settings.kv_type.as_deref(), settings.batch), (Some("q8_0"), Some(3)));
+    assert_eq!(settings.kernels.as_deref(), Some(engine::model::Kernels::detect().name()));
+    let last = stdout.lines().last().unwrap();
+    assert!(last.starts_with("Batch: 3 sequences, each "), "{stdout}");
+    let run = |name: &str| {
+        let args = ["-m", "bench-configs/models/tiny.toml", "--prompt-tokens", "20", "-n", "4"];
+        let ran = decode_bench(&args).env("ARC_CPU_KERNELS", name).run();
+        (ran.code, ran.stderr)
+    };
+    assert_eq!(run("scalar"), (Some(0), String::new()));
+    let (code, stderr) = run("sse9");
+    assert_eq!(code, Some(1));
+    assert!(stderr.starts_with("error: ARC_CPU_KERNELS=sse9: `sse9` is not a kernel"), "{stderr}");
+}
+
+/// Beside the file and the KV cache, a process takes no more than 64 MiB, whatever the type.
+#[cfg(target_os = "linux")]
+#[test]
+fn resident_memory_is_that_of_the_file_and_the_cache() {
+    let folder = Workspace::empty(DECODE_BENCH);
+    let tiny = std::fs::read_to_string(workspace().join(TINY)).unwrap();
+    for quantisation in
+        ["f32", "f16", "bf16", "q4_0", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+    {
+        let name = format!("{quantisation}.toml");
+        // Large enough that holding weights twice, or as F32, would show.
+        let text = tiny
+            .replace("q8_0", quantisation)
+            .replace("vocab = 12288", "vocab = 98304")
+            .replace("ffn = 1024", "ffn = 4096");
+        folder.write(&name, text);
+        let (model, report) = (folder.path(&name), folder.path("cell.json"));
+        decode_bench(&["-m", model.to_str().unwrap(), "--prompt-tokens", "600", "-n", "4"])
+            .args(["--threads", "2", "--report", report.to_str().unwrap()])
+            .env("CARGO_TARGET_DIR", folder.root())
+            .run()
+            .exits_with(0);
+        let report: CellReport = serde_json::from_slice(&folder.read_bytes(report)).unwrap();
+        let weights = report.model.weight_bytes.unwrap();
+        // Four layers, two heads of 64, keys and values of two bytes.
+        let kv = 604 * 4 * 2 * 64 * 2 * 2;
+        let beside = report.memory.rss_peak_bytes.unwrap().saturating_sub(weights + kv) >> 20;
+        assert!(beside <= 64, "{quantisation}: {beside} MiB beside {weights} bytes of weights");
+    }
+}
+
 #[test]
 fn a_prompt_beyond_the_context_is_capped_with_a_warning() {
     let folder = Workspace::empty(DECODE_BENCH);

@@ -113,6 +113,9 @@ pub struct Settings {
     pub kernels: Option<String>,
     /// The type that keys and values were held in: `f32`, `f16`, `q8_0`.
     pub kv_type: Option<String>,
+    /// Sequences that decoded together. Tokens and steps are those of one of them; the rate of all is
+    /// as many times that of one.
+    pub batch: Option<u64>,
 }
 
 /// The effective state of the caching allocator.

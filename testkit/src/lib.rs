@@ -15,5 +15,5 @@ pub use command::{Command, Ran, Started};
 pub use insta;
 pub use redact::Redaction;
 pub use script::{Cell, Script};
-pub use shared::shared_data;
+pub use shared::{shared_data, skip};
 pub use workspace::Workspace;

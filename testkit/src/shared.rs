@@ -1,4 +1,4 @@
-//! Real files that are no part of the project.
+//! Real files that are no part of the project, and what is said where they are absent.
 
 use std::path::{Path, PathBuf};
 
@@ -11,9 +11,12 @@ pub fn shared_data(path: &str) -> Option<PathBuf> {
     if found.exists() {
         return Some(found);
     }
-    #[expect(clippy::print_stderr, reason = "a test that skips says so")]
-    {
-        eprintln!("skipped: no `{path}` in `{}` (ARC_SHARED_DATA)", data.display());
-    }
+    skip(&format!("no `{path}` in `{}` (ARC_SHARED_DATA)", data.display()));
     None
+}
+
+/// Says that a test, or a part of it, is skipped, and why.
+#[expect(clippy::print_stderr, reason = "it is the test that tells")]
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing in it knows a feature, a file or a process.
 
+pub(crate) mod columns;
 pub(crate) mod count;
 pub(crate) mod definition;
 pub(crate) mod diagnostic;

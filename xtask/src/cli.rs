@@ -11,16 +11,13 @@ use crate::{ab, ci, gpu, model, oom_record, prereg, report, selftest, sweep};
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Ab(Box<ab::args::Args>),
-    /// Run every check and test of the project.
     Ci(ci::args::Args),
     CudaCheck(gpu::cuda_check::args::Args),
     CudaSetup(gpu::setup::args::Args),

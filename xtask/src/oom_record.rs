@@ -1,5 +1,5 @@
 //! The OOM record: which cells ran out of memory in earlier sweeps. It parses, asks and renders; the
-//! file itself is `edge::record_file`'s.
+//! file itself is `oom_record::file`'s.
 //!
 //! One event a line, without a header: `model,prompt_target_len,date,commit,peak_bytes,source_csv`,
 //! quoted as in CSV where a field needs it. A line is read on its own, so that a torn or hand-made one
@@ -23,7 +23,6 @@ pub(crate) const RECORD_PATH: &str = "benchmarks/.oom-record";
 pub(crate) struct OomEntry {
     /// The model's name, exactly as the sweep calls it.
     pub(crate) model: String,
-    /// The prompt length of the cell, in tokens.
     pub(crate) prompt_target_len: u64,
     /// The day of the event, `YYYY-MM-DD`.
     pub(crate) date: String,
@@ -55,21 +54,18 @@ pub(crate) struct RecordLine {
     pub(crate) entry: Result<OomEntry, MalformedLine>,
 }
 
-/// Why a line holds no event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MalformedLine {
     /// It has fewer than six fields: this many.
     TooFewFields(usize),
-    /// Its first field is empty.
     EmptyModel,
-    /// Its second field is not a whole number.
     LengthNotANumber,
 }
 
 impl fmt::Display for MalformedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MalformedLine::TooFewFields(count) => write!(f, "{count} of 6 fields"),
+            MalformedLine::TooFewFields(count) => write!(f, "it has {count} of 6 fields"),
             MalformedLine::EmptyModel => f.write_str("the model is empty"),
             MalformedLine::LengthNotANumber => f.write_str("the length is not a number"),
         }
@@ -82,7 +78,6 @@ impl OomRecord {
         &self.lines
     }
 
-    /// The events, in the order of the file.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&OomEntry, &RecordLine)> {
         self.lines.iter().filter_map(|line| Some((line.entry.as_ref().ok()?, line)))
     }
@@ -94,7 +89,7 @@ impl OomRecord {
             .filter_map(|line| {
                 let why = line.entry.as_ref().err()?;
                 Some(format!(
-                    "OOM record, line {}: skipped, {why}: `{}`",
+                    "OOM record, line {}: skipped because {why}: `{}`",
                     line.number,
                     line.raw.escape_debug()
                 ))

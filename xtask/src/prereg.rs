@@ -19,7 +19,6 @@ mod plan;
 mod report;
 mod run;
 mod sample;
-mod samples;
 mod score;
 mod template;
 mod transfer;

@@ -5,6 +5,7 @@ pub(crate) mod definition;
 pub(crate) mod eta;
 pub(crate) mod resume;
 mod run;
+pub(crate) mod status;
 pub(crate) mod table;
 
 pub(crate) use run::run;

@@ -13,6 +13,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use clap::Parser as _;
 use engine::model::source::find_model;
+use llama_bench::{Kind, LlamaBench};
 
 mod bandwidth;
 mod llama_bench;
@@ -29,6 +30,9 @@ struct Args {
     /// llama.cpp's `llama-bench`; also taken from the environment variable LLAMA_BENCH.
     #[arg(long)]
     llama_bench: Option<PathBuf>,
+    /// ik_llama.cpp's `llama-bench`; also taken from the environment variable IK_LLAMA_BENCH.
+    #[arg(long)]
+    ik_llama_bench: Option<PathBuf>,
     /// Compute threads of every implementation.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -71,7 +75,13 @@ fn main() -> anyhow::Result<()> {
     let bytes = ours.weight_bytes_per_token();
     let memory = bandwidth::measure(args.threads, bandwidth::BEYOND_CACHES);
     let resident = bandwidth::measure(args.threads, bytes as usize);
-    println!("model {}, {} threads, {} rounds", source.name, args.threads, args.rounds);
+    println!(
+        "model {}, {} threads, kernels {}, {} rounds",
+        source.name,
+        args.threads,
+        ours.kernels(),
+        args.rounds
+    );
     println!("weights read per token: {:.1} MB", bytes as f64 / 1e6);
     for (what, rate) in [("1 GiB, beyond caches", memory), ("as much as the weights", resident)] {
         println!(
@@ -87,13 +97,19 @@ fn main() -> anyhow::Result<()> {
     ));
     #[cfg(not(feature = "peers"))]
     println!("candle-transformers: skipped, build with --features peers");
-    match args.llama_bench.clone().or_else(|| std::env::var_os("LLAMA_BENCH").map(Into::into)) {
-        Some(program) => contestants.push(Box::new(llama_bench::LlamaBench {
-            program,
-            model: source.gguf.clone(),
-            threads: args.threads,
-        })),
-        None => println!("llama.cpp: skipped, give --llama-bench or set LLAMA_BENCH"),
+    for (kind, given, variable) in [
+        (Kind::Llama, &args.llama_bench, "LLAMA_BENCH"),
+        (Kind::IkLlama, &args.ik_llama_bench, "IK_LLAMA_BENCH"),
+    ] {
+        match given.clone().or_else(|| std::env::var_os(variable).map(Into::into)) {
+            Some(program) => contestants.push(Box::new(LlamaBench {
+                kind,
+                program,
+                model: source.gguf.clone(),
+                threads: args.threads,
+            })),
+            None => println!("{kind:?}: skipped, give its llama-bench or set {variable}"),
+        }
     }
 
     let start = Instant::now();

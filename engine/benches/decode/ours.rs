@@ -27,6 +27,10 @@ impl Ours {
         Ok(Self { model, cache, bytes })
     }
 
+    pub(crate) fn kernels(&self) -> &'static str {
+        self.model.kernels()
+    }
+
     pub(crate) fn weight_bytes_per_token(&self) -> u64 {
         self.bytes
     }

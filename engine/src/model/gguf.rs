@@ -3,6 +3,10 @@
 //! Reads versions 2 and 3, little-endian. Every error names the offset, the tensor or the key.
 //! Nothing here interprets the metadata beyond their types (that is [`super::config`]'s part) or
 //! touches a device.
+//!
+//! It is not candle's own reader (`quantized::gguf_file`), which refuses a whole file for one tensor
+//! of a type that candle has no kernels for (IQ4_NL, IQ4_XS, MXFP4), and whose errors name neither
+//! the offset nor the tensor.
 
 use std::collections::BTreeMap;
 use std::fs::File;

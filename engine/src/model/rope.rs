@@ -1,6 +1,6 @@
 //! Rotary position embeddings: the angles, with scaling as the metadata say.
 //!
-//! Pure arithmetic on the host; applying them to heads is [`super::ops`]'s part. The formulas of
+//! Pure arithmetic on the host; applying them to heads is `super::ops`'s part. The formulas of
 //! YaRN are those of Peng et al. (arXiv 2309.00071) with llama.cpp's constants; Llama 3's factors
 //! come precomputed in the tensor `rope_freqs.weight`.
 

@@ -1,7 +1,7 @@
 //! Instruction sets of the processor: which are there, which one runs, and one vocabulary of vector
 //! operations over them.
 //!
-//! A kernel is written once, over [`Simd`], and compiled for every set; [`dispatch`] runs the one
+//! A kernel is written once, over `Simd`, and compiled for every set; `dispatch` runs the one
 //! that [`Kernels`] names. All sets give the same bits: integers are exact, floats are multiplied
 //! and added in the same order with the same roundings. Nothing here reads the environment.
 
@@ -172,6 +172,8 @@ pub(super) trait Simd: Copy + 'static {
 
     unsafe fn load(from: *const u8) -> Self::I;
     unsafe fn store(to: *mut u8, a: Self::I);
+    /// Asks for a cache line that will be loaded soon; it need not be there.
+    unsafe fn prefetch(at: *const u8);
     unsafe fn splat_byte(byte: u8) -> Self::I;
     unsafe fn and(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I;

@@ -61,6 +61,10 @@ pub struct Args {
     /// The most tokens in one prefill forward; bounds the memory of attention.
     #[arg(long, value_name = "N", default_value = "512")]
     pub prefill_chunk: NonZeroUsize,
+    /// Sequences that decode together, each with a KV cache of its own. Their prompts differ by where
+    /// in the text they begin.
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "prompt")]
+    pub batch: NonZeroUsize,
     /// Type of the KV cache: `f32`, `f16` or `q8_0`. The default is `f16` on the processor, `f32` on
     /// a device.
     #[arg(long, value_name = "TYPE")]

@@ -2,7 +2,7 @@
 //! is not finite is an error that says where it began.
 
 use candle_core::Device;
-use engine::decode::{NoObserver, Pass, Request, generate};
+use engine::decode::{NoObserver, Pass, Request, generate, generate_batch};
 use engine::model::gguf::Gguf;
 use engine::model::{Kernels, KvType, Logits, Transformer};
 
@@ -106,6 +106,27 @@ fn a_batch_gives_the_tokens_of_single_runs() {
             assert_eq!(cache.len(), prompt.len() + 1);
         }
     }
+}
+
+/// The sequences of a batch begin at different tokens of the prompt, and each gives what it gives
+/// alone.
+#[test]
+fn a_batch_decodes_what_its_sequences_decode_alone() {
+    let fixture = Fixture::new("qwen2", "q8_0", 64);
+    let mut model = load(&fixture, Kernels::detect());
+    let mut caches: Vec<_> = (0..3).map(|_| model.new_cache(50).unwrap()).collect();
+    let whole = tokens(30);
+    let mut prompt = whole.clone();
+    let request = Request { prompt: &whole, max_tokens: 9, prefill_chunk: 16, stop: &[] };
+    let together =
+        generate_batch(&model, &mut caches, &request, Pass::Measured, &mut NoObserver).unwrap();
+    assert_eq!((together.sequences(), together.steps.len()), (3, 8));
+    for ours in std::iter::once(&together.tokens).chain(&together.others) {
+        assert_eq!(ours, &decode(&mut model, KvType::F16, &prompt, 9));
+        prompt.rotate_left(1);
+    }
+    let request = Request { stop: &[1], ..request };
+    generate_batch(&model, &mut caches, &request, Pass::Measured, &mut NoObserver).unwrap_err();
 }
 
 /// NaN in the weights is found where it enters the hidden state, on every path.

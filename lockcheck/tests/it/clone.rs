@@ -19,7 +19,7 @@ struct World {
 impl World {
     fn new() -> Option<World> {
         if std::process::Command::new("git").arg("--version").output().is_err() {
-            println!("skipped: no git");
+            testkit::skip("no git");
             return None;
         }
         let workspace = Workspace::empty(LOCKCHECK);

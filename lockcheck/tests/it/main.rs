@@ -1,7 +1,5 @@
 //! The binary as it is used: exit codes, reports and errors.
 
-#![allow(clippy::print_stdout)]
-
 mod bad_input;
 mod cases;
 mod clone;

@@ -13,10 +13,10 @@ use crate::ab::attribution::{Part, SwitchAttribution};
 use crate::ab::gate::GateResult;
 use crate::ab::metric::Metric;
 use crate::cell::classify::Classification;
-use crate::cell::journal::HostNote;
 use crate::stats::Interval;
 use crate::stats::memory_curve::CurveJudgement;
 use crate::stats::verdict::{Scale, Verdict};
+use crate::sys::hardware::HostFacts;
 
 use leg::judge_leg;
 use proof::check_base_work;
@@ -46,7 +46,7 @@ pub(crate) struct AbResult {
     pub(crate) runs: RunCounts,
     pub(crate) plan: AbPlan,
     pub(crate) identity: Identity,
-    pub(crate) host: HostNote,
+    pub(crate) host: HostFacts,
     pub(crate) hardware: String,
     pub(crate) commit: String,
     pub(crate) dirty: Option<bool>,

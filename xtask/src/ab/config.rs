@@ -230,7 +230,11 @@ fn check_numbers(plan: &AbPlan) -> anyhow::Result<()> {
         flat_mib_per_token.is_finite() && *flat_mib_per_token >= 0.0,
         "flat_mib_per_token must be 0 or more, not {flat_mib_per_token}"
     );
-    ensure!(!plan.max_other_load_pct.is_nan(), "max_other_load_pct is not a number");
+    ensure!(
+        plan.max_other_load_pct.is_finite(),
+        "max_other_load_pct must be a number, not {}; quiet = \"noted\" rejects no run",
+        plan.max_other_load_pct
+    );
     Ok(())
 }
 

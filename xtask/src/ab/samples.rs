@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::config::AbPlan;
 use crate::cell::classify::Classification;
-use crate::cell::journal::{Evidence, HostNote, ProcessNote};
+use crate::cell::journal::{Evidence, ProcessNote};
 use crate::cell::quiet::QuietNote;
 use crate::cell::runner::Measured;
+use crate::sys::hardware::HostFacts;
 
 /// The `schema` number that this version writes.
 pub(crate) const SCHEMA: u32 = 1;
@@ -39,7 +40,7 @@ pub(crate) struct AbStart {
     pub(crate) plan: AbPlan,
     /// Hashes of what must not change meanwhile.
     pub(crate) identity: Identity,
-    pub(crate) host: HostNote,
+    pub(crate) host: HostFacts,
     pub(crate) hardware: String,
     /// Memory that the model and everything else must fit into.
     pub(crate) device_bytes: Option<u64>,

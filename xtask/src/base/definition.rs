@@ -27,10 +27,10 @@ fn explain(display_path: &str, text: &str, error: &toml::de::Error) -> anyhow::E
     };
     let Unknown { what, name, known } = &unknown;
     if known.is_empty() {
-        return anyhow!("{place}: unknown {what} `{name}`; none is expected here");
+        return anyhow!("{place}: unknown {what} `{name}`; nothing is expected here");
     }
     let list = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let error = anyhow!("{place}: unknown {what} `{name}`; known are {list}");
+    let error = anyhow!("{place}: unknown {what} `{name}`; expected one of {list}");
     match nearest(name, known.iter().copied()) {
         Some(near) => Err::<(), _>(error).hint(format!("did you mean `{near}`?")).unwrap_err(),
         None => error,
@@ -112,12 +112,12 @@ mod tests {
     fn an_unknown_key_comes_with_its_line_and_the_nearest_known_one() {
         assert_eq!(
             error_of("max_tokens = 3\n\n[inner]\nlenghts = [1]\n"),
-            "error: dir/a.toml:4: unknown key `lenghts`; known are `mode`, `lengths`\nhint: did \
+            "error: dir/a.toml:4: unknown key `lenghts`; expected one of `mode`, `lengths`\nhint: did \
              you mean `lengths`?"
         );
         assert_eq!(
             error_of("# comment\nmax-tokens = 3\n"),
-            "error: dir/a.toml:2: unknown key `max-tokens`; known are `max_tokens`, `inner`\nhint: \
+            "error: dir/a.toml:2: unknown key `max-tokens`; expected one of `max_tokens`, `inner`\nhint: \
              did you mean `max_tokens`?"
         );
     }
@@ -126,7 +126,7 @@ mod tests {
     fn a_key_that_is_like_no_other_gets_the_list_alone() {
         assert_eq!(
             error_of("max_tokens = 3\nzzz = 1\n"),
-            "error: dir/a.toml:2: unknown key `zzz`; known are `max_tokens`, `inner`"
+            "error: dir/a.toml:2: unknown key `zzz`; expected one of `max_tokens`, `inner`"
         );
     }
 
@@ -134,7 +134,7 @@ mod tests {
     fn an_unknown_value_is_explained_the_same_way() {
         assert_eq!(
             error_of("max_tokens = 3\ninner.mode = \"profile_text\"\n"),
-            "error: dir/a.toml:2: unknown value `profile_text`; known are `plain`, \
+            "error: dir/a.toml:2: unknown value `profile_text`; expected one of `plain`, \
              `profile-text`\nhint: did you mean `profile-text`?"
         );
     }

@@ -22,7 +22,7 @@ impl Scrub {
         Scrub { rules }
     }
 
-    /// The text with every path replaced that is one: `/home/ann` is no part of `/home/anna`.
+    /// The text with every path replaced that is one: `/home/ann` is not part of `/home/anna`.
     pub(crate) fn text(&self, text: &str) -> String {
         self.rules
             .iter()

@@ -15,9 +15,7 @@ pub(crate) struct Capture {
 /// How much of a stream is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CaptureLimits {
-    /// Bytes from the beginning.
     pub(crate) head_bytes: usize,
-    /// Bytes from the end.
     pub(crate) tail_bytes: usize,
 }
 
@@ -29,7 +27,6 @@ impl Default for CaptureLimits {
 }
 
 impl Capture {
-    /// An empty capture.
     pub(crate) fn new(limits: CaptureLimits) -> Capture {
         Capture { head: Vec::new(), tail: Vec::new(), limits, total_bytes: 0 }
     }
@@ -48,7 +45,6 @@ impl Capture {
         }
     }
 
-    /// The bytes that are kept of the end.
     fn tail(&self) -> &[u8] {
         &self.tail[self.tail.len().saturating_sub(self.limits.tail_bytes)..]
     }
@@ -58,7 +54,6 @@ impl Capture {
         self.total_bytes - (self.head.len() + self.tail().len()) as u64
     }
 
-    /// Bytes of the whole stream.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.total_bytes
     }

@@ -18,19 +18,15 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 pub(crate) struct ChildSpec {
     /// The program: a path, or a name that is looked up in `PATH`.
     pub(crate) program: OsString,
-    /// Its arguments.
     pub(crate) args: Vec<OsString>,
     /// Changes to the inherited environment, in order; `None` removes a variable.
     pub(crate) env: Vec<(String, Option<String>)>,
-    /// Where it runs.
     pub(crate) current_dir: PathBuf,
     /// When it is ended; `None` waits for ever.
     pub(crate) timeout: Option<Duration>,
     /// How long it has after SIGTERM before SIGKILL follows.
     pub(crate) grace: Duration,
-    /// A limit on its address space.
     pub(crate) memory_limit_bytes: Option<u64>,
-    /// How much of its output is kept.
     pub(crate) capture: CaptureLimits,
 }
 
@@ -50,10 +46,8 @@ impl ChildSpec {
     }
 }
 
-/// What was seen of a child that ended.
 #[derive(Debug)]
 pub(crate) struct ChildEnd {
-    /// Exit code or signal.
     pub(crate) exit: ExitKind,
     /// Set where the harness ended it.
     pub(crate) stopped: Option<StopReason>,
@@ -63,9 +57,7 @@ pub(crate) struct ChildEnd {
     pub(crate) cpu: Duration,
     /// Highest resident set of it, or of a child that it waited for.
     pub(crate) rss_peak_bytes: Option<u64>,
-    /// What it wrote to stdout.
     pub(crate) stdout: Capture,
-    /// What it wrote to stderr.
     pub(crate) stderr: Capture,
     /// The first allocator failure in its output.
     pub(crate) pattern: Option<PatternMatch>,

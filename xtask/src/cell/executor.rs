@@ -33,13 +33,9 @@ pub(crate) trait Executor {
     /// Waits. Returns how long that was, or `None` where an interrupt ended it.
     fn pause(&mut self, duration: Duration) -> Option<Duration>;
 
-    /// Whether the run was interrupted.
     fn is_interrupted(&self) -> bool;
 
     /// Appends to the OOM record; it is on disk when this returns.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     fn record_oom(&mut self, entry: &OomEntry) -> anyhow::Result<()>;
 
     /// Today's date, `YYYY-MM-DD`.

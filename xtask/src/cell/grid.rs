@@ -42,18 +42,14 @@ impl Cell<'_> {
 /// A cell that is not launched but yields a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FakeCell {
-    /// The model's name.
     pub(crate) model: String,
-    /// Prompt length in tokens.
     pub(crate) len: u64,
-    /// What it yields.
     pub(crate) class: Classification,
 }
 
 /// Makes a grid.
 ///
 /// # Errors
-///
 /// When two models have one name: rows, backstop and record know a model by its name alone.
 pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow::Result<Grid> {
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
@@ -67,19 +63,17 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
                 format!("`{name}` ({})", paths.join(", "))
             })
             .collect();
-        return Err(anyhow::anyhow!("these models are there more than once: {}", list.join("; ")))
-            .hint("name each model once; a glob may stand for one that is named as well");
+        return Err(anyhow::anyhow!("these models are listed more than once: {}", list.join("; ")))
+            .hint("name each model once; a glob may match one that is also named");
     }
     Ok(Grid { models, lengths })
 }
 
 impl Grid {
-    /// The models, in order.
     pub(crate) fn models(&self) -> &[ResolvedModel] {
         &self.models
     }
 
-    /// The prompt lengths, in order.
     pub(crate) fn lengths(&self) -> &[u64] {
         &self.lengths
     }
@@ -91,7 +85,6 @@ impl Grid {
         })
     }
 
-    /// How many cells there are.
     pub(crate) fn cell_count(&self) -> usize {
         self.models.len() * self.lengths.len()
     }
@@ -101,7 +94,6 @@ impl Grid {
 /// entry ends where the text so far names a cell of the grid.
 ///
 /// # Errors
-///
 /// When an entry does not name a cell of this run: a fake that does nothing would prove nothing.
 pub(crate) fn parse_fake_ooms(text: &str, cells: &[Cell<'_>]) -> anyhow::Result<Vec<FakeCell>> {
     let mut fakes = Vec::new();
@@ -158,14 +150,14 @@ fn bail_no_cell<T>(text: &str, form: &str, cells: &[Cell<'_>]) -> anyhow::Result
     let lengths: BTreeSet<u64> = cells.iter().map(|cell| cell.len).collect();
     let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
     Err(anyhow::anyhow!("fake `{text}` does not name a cell of this run")).hint(format!(
-        "the form is {form}; the models are {}, the lengths {}",
+        "write {form}; the models are {}, the lengths {}",
         models.join(", "),
         lengths.join(", ")
     ))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -198,7 +190,7 @@ mod tests {
     fn a_model_that_is_there_twice_is_named() {
         let models = ["a", "b", "a"].map(model).to_vec();
         let error = plan_grid(models, vec![1]).unwrap_err().to_string();
-        assert_eq!(error, "these models are there more than once: `a` (`models/a`, `models/a`)");
+        assert_eq!(error, "these models are listed more than once: `a` (`models/a`, `models/a`)");
     }
 
     #[test]

@@ -21,15 +21,11 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// What becomes of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is launched.
     Launch,
     /// It is not launched but yields this class as if it had been.
     Fake(Classification),
-    /// It is not launched.
     Refuse {
-        /// The class of its row.
         class: Classification,
-        /// Why, in words.
         reason: String,
     },
 }
@@ -43,7 +39,6 @@ pub(crate) enum RecordRule {
 }
 
 impl RecordRule {
-    /// What `--ignore-oom-record` says.
     pub(crate) fn from_flag(ignore_oom_record: bool) -> RecordRule {
         if ignore_oom_record { RecordRule::Ignored } else { RecordRule::InForce }
     }
@@ -54,7 +49,6 @@ impl RecordRule {
 pub(crate) struct Guard {
     record: OomRecord,
     record_rule: RecordRule,
-    /// Cells that are faked.
     fakes: Vec<FakeCell>,
     /// Memory that weights must fit into.
     memory_bytes: Option<u64>,
@@ -65,7 +59,6 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// A guard before any cell of this run.
     pub(crate) fn new(
         record: OomRecord,
         record_rule: RecordRule,
@@ -82,7 +75,6 @@ impl Guard {
         }
     }
 
-    /// The same, with cells that are faked.
     pub(crate) fn with_fakes(self, fakes: Vec<FakeCell>) -> Guard {
         Guard { fakes, ..self }
     }
@@ -149,8 +141,8 @@ impl Guard {
             anyhow::anyhow!("`{name}` at {} prompt tokens is not launched: {reason}", cell.len);
         Err(error).hint(match class {
             Classification::OomRecord => format!(
-                "`cargo xtask {command} --ignore-oom-record` launches it all the same; `{}` drops \
-                 what the record holds of it",
+                "`cargo xtask {command} --ignore-oom-record` launches it anyway; `{}` removes its \
+                 lines from the record",
                 render_prune_command(&cell.model.name)
             ),
             Classification::OomEstimate => {
@@ -179,32 +171,31 @@ fn check_weights(
     })
 }
 
-/// Reads `BENCH_MEM_OVERHEAD_FACTOR`: the factor, and a warning where the value is none.
+/// Reads `BENCH_MEM_OVERHEAD_FACTOR`: the factor, and a warning where the value is not one.
 pub(crate) fn parse_overhead_factor(raw: Option<&str>) -> (f64, Option<String>) {
     let Some(text) = raw.map(str::trim).filter(|text| !text.is_empty()) else {
         return (1.0, None);
     };
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor >= 0.0 => (factor, None),
-        _ => (1.0, Some(format!("BENCH_MEM_OVERHEAD_FACTOR: `{text}` is not a factor; using 1.0"))),
+        _ => (
+            1.0,
+            Some(format!(
+                "BENCH_MEM_OVERHEAD_FACTOR: `{text}` is not a number of at least 0; using 1.0"
+            )),
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::grid;
     use crate::model::reference::ResolvedModel;
     use crate::oom_record::parse_record;
 
     fn model(name: &str) -> ResolvedModel {
-        ResolvedModel {
-            name: name.to_owned(),
-            path: format!("models/{name}"),
-            tracked_path: format!("models/{name}"),
-            kind: ModelKind::Gguf,
-            weight_bytes: Some(1 << 30),
-            note: None,
-        }
+        ResolvedModel { weight_bytes: Some(1 << 30), ..grid::tests::model(name) }
     }
 
     fn guard() -> Guard {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::session::{Unended, judge_unended};
-use crate::sys::hardware::{GpuFacts, HostFacts};
+use crate::sys::hardware::HostFacts;
 
 use request::{Device, Request};
 
@@ -23,13 +23,10 @@ pub(crate) const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Entry {
-    /// A sweep starts, or goes on.
     SweepStart(Box<SweepStart>),
-    /// A cell is about to be launched.
     CellLaunch(CellLaunch),
     /// A cell is done, launched or not.
     CellEnd(Box<CellEnd>),
-    /// The sweep ends in order.
     SweepEnd(SweepEnd),
 }
 
@@ -37,31 +34,22 @@ pub(crate) enum Entry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SweepStart {
-    /// When, in UTC.
     pub(crate) time: String,
-    /// The version of this format.
     pub(crate) schema: u32,
     /// Whether it goes on with an earlier start.
     pub(crate) resumed: bool,
-    /// The arguments, as given.
     pub(crate) args: Vec<String>,
-    /// What they asked for.
     pub(crate) request: Request,
     /// What is in force: a resumed sweep must have the same.
     pub(crate) settings: Settings,
-    /// SHA-256 of the settings.
     pub(crate) settings_sha256: String,
-    /// SHA-256 of the definition's file.
     pub(crate) config_sha256: String,
     /// Whether the OOM record keeps cells from being launched.
     pub(crate) record_in_force: bool,
-    /// The machine.
-    pub(crate) host: HostNote,
-    /// The commit of the checkout.
+    pub(crate) host: HostFacts,
     pub(crate) commit: String,
     /// Whether tracked files differ from it.
     pub(crate) dirty: Option<bool>,
-    /// The engine's version, where the runner tells.
     pub(crate) engine_version: Option<String>,
     /// Set variables that can change what is measured.
     pub(crate) environment: BTreeMap<String, String>,
@@ -74,98 +62,44 @@ pub(crate) struct SweepStart {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Settings {
-    /// The definition's path.
     pub(crate) config: String,
-    /// The runner's name.
     pub(crate) runner: String,
-    /// SHA-256 of the runner's definition.
     pub(crate) runner_sha256: String,
     /// SHA-256 of what it says, whatever its comments and the order of its keys; `None` in journals
     /// that did not note it yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runner_meaning_sha256: Option<String>,
-    /// SHA-256 of the program that measures.
     pub(crate) program_sha256: Option<String>,
     /// The `hardware` column.
     pub(crate) hardware: String,
-    /// What computes, as the definition has it.
     pub(crate) device: Device,
-    /// Prompt lengths, in order.
     pub(crate) lengths: Vec<u64>,
-    /// Tokens to generate at most.
     pub(crate) max_tokens: u64,
-    /// Tokens of the discarded pass.
     pub(crate) warmup_tokens: u64,
-    /// Compute threads that were asked for.
     pub(crate) threads: Option<u64>,
-    /// When a cell is ended.
     pub(crate) timeout_s: f64,
-    /// Pause after each launched cell.
     pub(crate) cooldown_s: f64,
-    /// Pause after a cell that was hard on the machine.
     pub(crate) big_cooldown_s: f64,
-    /// Limit on the address space of each cell.
     pub(crate) cell_memory_limit_mb: Option<u64>,
     /// Cells that are faked, as `MODEL:LEN:CLASS`.
     pub(crate) fake_cells: Vec<String>,
-    /// The models, in order.
     pub(crate) models: Vec<ModelNote>,
 }
 
-/// One model of the settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ModelNote {
-    /// Its name.
     pub(crate) name: String,
-    /// Where it lies.
     pub(crate) path: String,
-    /// Bytes of its weight files.
     pub(crate) weight_bytes: Option<u64>,
 }
 
-/// The machine.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct HostNote {
-    /// Operating system.
-    pub(crate) os: String,
-    /// Release of its kernel.
-    pub(crate) kernel: Option<String>,
-    /// The processor's name.
-    pub(crate) cpu: Option<String>,
-    /// Processors that could be used.
-    pub(crate) cores: Option<u64>,
-    /// Memory of the machine.
-    pub(crate) memory_bytes: Option<u64>,
-    /// The GPU with its driver.
-    pub(crate) gpu: Option<GpuFacts>,
-}
-
-impl From<&HostFacts> for HostNote {
-    fn from(facts: &HostFacts) -> HostNote {
-        HostNote {
-            os: facts.os.clone(),
-            kernel: facts.kernel.clone(),
-            cpu: facts.cpu.clone(),
-            cores: facts.cores,
-            memory_bytes: facts.memory_bytes,
-            gpu: facts.gpu.clone(),
-        }
-    }
-}
-
-/// A launch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct CellLaunch {
-    /// When, in UTC.
     pub(crate) time: String,
-    /// The model's name.
     pub(crate) model: String,
-    /// Prompt length in tokens.
     pub(crate) prompt_target_len: u64,
-    /// Program and arguments.
     pub(crate) command: Vec<String>,
     /// Variables that were added to the environment.
     pub(crate) environment: BTreeMap<String, String>,
@@ -174,29 +108,20 @@ pub(crate) struct CellLaunch {
     pub(crate) boot: Option<String>,
 }
 
-/// The end of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct CellEnd {
-    /// When, in UTC.
     pub(crate) time: String,
-    /// The model's name.
     pub(crate) model: String,
-    /// Prompt length in tokens.
     pub(crate) prompt_target_len: u64,
     /// Why there are no numbers; null where the cell was measured or interrupted.
     pub(crate) classification: Option<Classification>,
     /// The row of the CSV, line end included; null where the cell was interrupted.
     pub(crate) row: Option<String>,
-    /// Whether it was launched.
     pub(crate) launched: bool,
-    /// Why it was not launched, in words.
     pub(crate) reason: Option<String>,
-    /// What decided the classification.
     pub(crate) evidence: Option<Evidence>,
-    /// The numbers of the process.
     pub(crate) process: Option<ProcessNote>,
-    /// The cell report, whole.
     pub(crate) report: Option<serde_json::Value>,
 }
 
@@ -204,13 +129,11 @@ pub(crate) struct CellEnd {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Evidence {
-    /// The rule that applied.
     pub(crate) decided_by: Option<DecidedBy>,
     /// The allocator's failure that was found in the output, decisive or not.
     pub(crate) pattern: Option<String>,
     /// The line that it was found in.
     pub(crate) line: Option<String>,
-    /// Why there is no result.
     pub(crate) result_problem: Option<String>,
     /// Processes that the kernel killed for memory in this cgroup meanwhile.
     pub(crate) cgroup_oom_kills: Option<u64>,
@@ -220,50 +143,39 @@ pub(crate) struct Evidence {
     pub(crate) stderr_tail: Vec<String>,
 }
 
-/// The numbers of a process that ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ProcessNote {
-    /// Its exit code.
     pub(crate) exit_code: Option<i32>,
-    /// The signal that ended it.
     pub(crate) signal: Option<i32>,
     /// Why the harness ended it; null where it did not.
     pub(crate) stopped: Option<StopReason>,
     /// From before the start to the end.
     pub(crate) wall_ms: f64,
-    /// Processor time.
     pub(crate) cpu_ms: f64,
-    /// Highest resident set.
     pub(crate) rss_peak_bytes: Option<u64>,
-    /// Bytes of output.
     pub(crate) output_bytes: u64,
     /// Bytes of output that were not kept.
     pub(crate) omitted_output_bytes: u64,
 }
 
-/// The end of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SweepEnd {
-    /// When, in UTC.
     pub(crate) time: String,
-    /// Whether a signal ended it.
     pub(crate) interrupted: bool,
     /// Cells by class; measured ones under `measured`.
     pub(crate) counts: BTreeMap<String, u64>,
 }
 
-/// A journal that was read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Journal {
-    /// The entries, in order.
     pub(crate) entries: Vec<Entry>,
-    /// Numbers of the lines, from 1, that are no entry: a crash may cut a line off.
+    /// Numbers of the lines, from 1, that are not entries: a crash may cut a line off.
     pub(crate) unreadable_lines: Vec<usize>,
 }
 
-/// Reads a journal. A line that is no entry is left out and named; it is never an error, since a
+/// Reads a journal. A line that is not an entry is left out and named; it is never an error, since a
 /// crash may leave one.
 pub(crate) fn parse_journal(text: &str) -> Journal {
     let mut journal = Journal::default();
@@ -277,7 +189,6 @@ pub(crate) fn parse_journal(text: &str) -> Journal {
     journal
 }
 
-/// Where a cell stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CellState {
     /// Never launched, or interrupted: it is still to be done.
@@ -299,7 +210,6 @@ impl Journal {
         })
     }
 
-    /// The ends of cells, in order.
     pub(crate) fn cell_ends(&self) -> impl DoubleEndedIterator<Item = &CellEnd> {
         self.entries.iter().filter_map(|entry| match entry {
             Entry::CellEnd(end) => Some(end.as_ref()),

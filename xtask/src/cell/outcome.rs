@@ -16,7 +16,6 @@ const STDERR_TAIL_LINES: usize = 5;
 pub(crate) struct CellOutcome {
     /// Why there are no numbers; `None` where it was measured.
     pub(crate) classification: Option<Classification>,
-    /// The rule that decided.
     pub(crate) decided_by: DecidedBy,
     /// The numbers, or why there are none, in words. A failed cell may have some.
     pub(crate) numbers: Result<CellNumbers, String>,
@@ -42,7 +41,6 @@ impl CellOutcome {
         self.end.stopped == Some(StopReason::Interrupt)
     }
 
-    /// What decided the classification, as journals have it.
     pub(crate) fn evidence(&self) -> Evidence {
         let end = &self.end;
         Evidence {
@@ -59,7 +57,6 @@ impl CellOutcome {
         }
     }
 
-    /// The numbers of the process, as journals have them.
     pub(crate) fn process_note(&self) -> ProcessNote {
         let end = &self.end;
         let (exit_code, signal) = match end.exit {

@@ -5,26 +5,24 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::count::render_count;
+
 pub(crate) mod file;
 
-/// What the system has counted so far. What cannot be read is none.
+/// What the system has counted so far. What cannot be read is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct HostSample {
     /// Processor time that was not idle, of the whole machine.
     pub(crate) busy: Option<Duration>,
-    /// Processors.
     pub(crate) processors: Option<u64>,
     /// Pages swapped in and out.
     pub(crate) swapped_pages: Option<u64>,
-    /// Times that a processor was throttled for heat.
     pub(crate) thermal_throttles: Option<u64>,
     /// Periods in which this cgroup was kept from running.
     pub(crate) cgroup_throttles: Option<u64>,
-    /// Processes that compute on the GPUs.
     pub(crate) gpu_processes: Option<u64>,
     /// Whether a GPU is slowed for heat or power right now.
     pub(crate) gpu_throttled: Option<bool>,
-    /// Whether the NVIDIA driver did not answer.
     pub(crate) driver_silent: bool,
 }
 
@@ -38,7 +36,6 @@ pub(crate) enum QuietRule {
     Noted,
 }
 
-/// What still counts as quiet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct QuietLimits {
     /// Load of other processes, in percent of all processors.
@@ -60,11 +57,8 @@ pub(crate) struct QuietNote {
 /// One stretch of time between two samples, and what of its load was not somebody else's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stretch {
-    /// At its start.
     pub(crate) start: HostSample,
-    /// At its end.
     pub(crate) end: HostSample,
-    /// How long it was.
     pub(crate) wall: Duration,
     /// Processor time of the measured run within it.
     pub(crate) own: Duration,
@@ -100,17 +94,26 @@ pub(crate) fn check_quiet(before: &Stretch, during: &Stretch, limits: QuietLimit
         Some(of(&during.end)?.saturating_sub(of(&during.start)?)).filter(|count| *count > 0)
     };
     if let Some(pages) = grown(|sample| sample.swapped_pages) {
-        disturbances.push(format!("{pages} pages were swapped"));
+        disturbances.push(format!("swapped: {}", render_count(pages as usize, "page")));
     }
     if let Some(times) = grown(|sample| sample.thermal_throttles) {
-        disturbances.push(format!("processors were throttled for heat {times} times"));
+        disturbances.push(format!(
+            "processors were throttled for heat {}",
+            render_count(times as usize, "time")
+        ));
     }
     if let Some(periods) = grown(|sample| sample.cgroup_throttles) {
-        disturbances.push(format!("the cgroup was kept from running in {periods} periods"));
+        disturbances.push(format!(
+            "the CPU quota of the cgroup throttled it in {}",
+            render_count(periods as usize, "period")
+        ));
     }
     for (when, sample) in [("before the launch", &during.start), ("after the run", &during.end)] {
         if let Some(processes) = sample.gpu_processes.filter(|processes| *processes > 0) {
-            disturbances.push(format!("{processes} other processes were on the GPU {when}"));
+            disturbances.push(format!(
+                "on the GPU {when}: {}",
+                render_count(processes as usize, "other process")
+            ));
         }
     }
     if during.start.gpu_throttled == Some(true) || during.end.gpu_throttled == Some(true) {
@@ -217,10 +220,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                "2 pages were swapped",
-                "processors were throttled for heat 1 times",
-                "the cgroup was kept from running in 4 periods",
-                "1 other processes were on the GPU after the run",
+                "swapped: 2 pages",
+                "processors were throttled for heat 1 time",
+                "the CPU quota of the cgroup throttled it in 4 periods",
+                "on the GPU after the run: 1 other process",
                 "the GPU was throttled",
                 "the NVIDIA driver did not answer",
             ]

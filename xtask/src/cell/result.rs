@@ -14,7 +14,6 @@ use crate::cell::runner::{
 pub(crate) struct Leavings {
     /// What it wrote to stdout, as far as it was kept.
     pub(crate) stdout: String,
-    /// Bytes of stdout that were not kept.
     pub(crate) stdout_omitted_bytes: u64,
     /// What it wrote to stderr, as far as it was kept.
     pub(crate) stderr: String,
@@ -25,7 +24,6 @@ pub(crate) struct Leavings {
 /// A result that holds numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CellNumbers {
-    /// The numbers of the row.
     pub(crate) measured: Measured,
     /// The cell report, where the runner writes one.
     pub(crate) report: Option<CellReport>,
@@ -36,7 +34,6 @@ pub(crate) struct CellNumbers {
 /// Reads the result of a cell at a prompt length.
 ///
 /// # Errors
-///
 /// Why there are no numbers, in words.
 pub(crate) fn parse_result(
     format: ResultFormat,
@@ -58,23 +55,23 @@ pub(crate) fn parse_result(
         ResultFormat::LlamaBenchJson => plain(parse_llama_bench_json(&leavings.stdout)),
     };
     if numbers.measured.is_empty() {
-        return Err("the result holds no speed".to_owned());
+        return Err("the result has no speed".to_owned());
     }
     Ok(numbers)
 }
 
 fn parse_report(prompt_target_len: u64, text: Option<&str>) -> Result<CellNumbers, String> {
     let text = text.ok_or("no cell report was written")?;
-    let json: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| format!("the cell report is torn: {error}"))?;
+    let json: serde_json::Value = serde_json::from_str(text)
+        .map_err(|error| format!("the cell report is not valid JSON: {error}"))?;
     if !json.is_object() {
-        return Err("the cell report is none: it is no JSON object".to_owned());
+        return Err("the cell report is not a JSON object".to_owned());
     }
     let report: CellReport = serde_json::from_value(json.clone())
-        .map_err(|error| format!("the cell report is none: {error}"))?;
+        .map_err(|error| format!("the cell report is invalid: {error}"))?;
     match report.prompt.target_tokens {
         Some(target) if target != prompt_target_len => Err(format!(
-            "the cell report is of another cell: {target} prompt tokens instead of \
+            "the cell report is for another cell: {target} prompt tokens instead of \
              {prompt_target_len}"
         )),
         _ => Ok(CellNumbers {
@@ -108,12 +105,12 @@ mod tests {
     #[test]
     fn what_is_no_result_of_this_cell_is_a_reason() {
         let torn = report(&WHOLE[..40]).unwrap_err();
-        assert!(torn.starts_with("the cell report is torn: "), "{torn}");
-        assert_eq!(report("{}").unwrap_err(), "the result holds no speed");
-        assert!(report("[1]").unwrap_err().starts_with("the cell report is none: "));
+        assert!(torn.starts_with("the cell report is not valid JSON: "), "{torn}");
+        assert_eq!(report("{}").unwrap_err(), "the result has no speed");
+        assert_eq!(report("[1]").unwrap_err(), "the cell report is not a JSON object");
         assert_eq!(
             report(&WHOLE.replace("512", "256")).unwrap_err(),
-            "the cell report is of another cell: 256 prompt tokens instead of 512"
+            "the cell report is for another cell: 256 prompt tokens instead of 512"
         );
         let none = parse_result(ResultFormat::Report, 512, &Leavings::default());
         assert_eq!(none.unwrap_err(), "no cell report was written");
@@ -131,6 +128,6 @@ mod tests {
         assert_eq!(numbers.measured.prefill_ms, Some(10.0));
         assert_eq!(numbers.measured.decode_tok_s, Some(600.0));
         let none = parse_result(ResultFormat::LlamaBenchJson, 8, &leavings);
-        assert_eq!(none.unwrap_err(), "the result holds no speed");
+        assert_eq!(none.unwrap_err(), "the result has no speed");
     }
 }

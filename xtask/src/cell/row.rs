@@ -30,7 +30,6 @@ pub(crate) const COLUMNS: [&str; 15] = [
 /// One row of a sweep, as values.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    /// The model's name.
     pub(crate) model: String,
     /// Where the model lies, relative to the workspace where it is inside.
     pub(crate) model_path: String,
@@ -44,11 +43,9 @@ pub(crate) struct Row {
     pub(crate) engine_version: String,
     /// `release` or `debug`.
     pub(crate) build_type: String,
-    /// Tokens to generate at most.
     pub(crate) max_tokens: u64,
     /// The prompt's text, where one was given.
     pub(crate) prompt: String,
-    /// The length that was asked for, in tokens.
     pub(crate) prompt_target_len: u64,
     /// Why it was not measured; `None` in a measured row.
     pub(crate) classification: Option<Classification>,
@@ -101,23 +98,18 @@ pub(crate) enum Quoting {
 pub(crate) struct Field {
     /// The text, without quotes.
     pub(crate) text: String,
-    /// How it is written.
     pub(crate) quoting: Quoting,
 }
 
 impl Field {
-    /// A field that is quoted only where it must be.
     pub(crate) fn plain(text: String) -> Field {
         Field { text, quoting: Quoting::WhereNeeded }
     }
 }
 
-/// How a line ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineEnd {
-    /// `\n`.
     Lf,
-    /// `\r\n`.
     CrLf,
     /// The text ended without one.
     Missing,
@@ -126,9 +118,7 @@ pub(crate) enum LineEnd {
 /// One line (or more, where a quoted field holds line ends).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The fields.
     pub(crate) fields: Vec<Field>,
-    /// How the line ends.
     pub(crate) line_end: LineEnd,
 }
 
@@ -171,18 +161,16 @@ pub(crate) struct Table {
     pub(crate) records: Vec<Record>,
 }
 
-/// Why a text is no CSV.
+/// Why a text is not CSV.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub(crate) struct CsvError {
     /// The line on which the record starts, from 1.
     pub(crate) line: usize,
-    /// What is wrong with it.
     pub(crate) problem: &'static str,
 }
 
 impl Table {
-    /// The bytes of the file.
     #[cfg(test)]
     pub(crate) fn render(&self) -> String {
         self.records.iter().map(Record::render).collect()
@@ -233,7 +221,7 @@ fn parse_record(text: &str) -> Result<(Record, &str), &'static str> {
         } else if after.is_empty() {
             (LineEnd::Missing, after)
         } else {
-            return Err("text behind a closing quote");
+            return Err("text after a closing quote");
         };
         return Ok((Record { fields, line_end: ended.0 }, ended.1));
     }
@@ -250,10 +238,10 @@ fn parse_field(text: &str) -> Result<(Field, &str), &'static str> {
         };
         let value = &text[..end];
         if value.contains('"') {
-            return Err("a quote within a field that is not quoted");
+            return Err("a quote inside an unquoted field");
         }
         if value.contains('\r') {
-            return Err("a carriage return within a field that is not quoted");
+            return Err("a carriage return inside an unquoted field");
         }
         return Ok((Field::plain(value.to_owned()), &text[end..]));
     };

@@ -23,13 +23,10 @@ mod template;
 pub(crate) struct Runner {
     /// The name of its file, without the extension.
     pub(crate) name: String,
-    /// What it is, in a line.
     pub(crate) summary: String,
-    /// How its result is read.
     pub(crate) result: ResultFormat,
-    /// Which models it can load.
     pub(crate) models: ModelNeed,
-    /// What to build before the first cell; `None` for a program that is there already.
+    /// What to build before the first cell; `None` for a program that already exists.
     pub(crate) build: Option<Build>,
     command: Vec<Argument>,
     env: BTreeMap<String, Template>,
@@ -54,7 +51,6 @@ pub(crate) enum ModelNeed {
     /// Whatever a model may be: the program sorts it out.
     #[default]
     Any,
-    /// One GGUF file.
     GgufFile,
     /// Weights on disk, whatever their format: no synthetic geometry.
     Weights,
@@ -64,22 +60,18 @@ pub(crate) enum ModelNeed {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Build {
-    /// The package within this workspace.
     pub(crate) package: String,
-    /// Its binary.
     pub(crate) bin: String,
 }
 
 /// What a command line may speak of: one value for each placeholder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CellVars {
     /// `{model}`: the model's name, as in the CSV.
     pub(crate) model: String,
     /// `{model_path}`: what to load, absolute or relative to the workspace.
     pub(crate) model_path: String,
-    /// `{prompt_tokens}`: the prompt length.
     pub(crate) prompt_tokens: u64,
-    /// `{max_tokens}`: how many tokens to generate.
     pub(crate) max_tokens: u64,
     /// `{warmup_tokens}`: how many tokens the discarded pass generates.
     pub(crate) warmup_tokens: u64,
@@ -143,7 +135,7 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
     let mut env = BTreeMap::new();
     for (key, value) in &raw.env {
         if key.is_empty() || key.contains(['=', '\0']) {
-            bail!("`env`: `{}` is no name of a variable", key.escape_debug());
+            bail!("`env`: `{}` is not a variable name", key.escape_debug());
         }
         let value = Template::parse(value).with_context(|| format!("`env`, variable `{key}`"))?;
         env.insert(key.clone(), value);
@@ -153,13 +145,15 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
             || env.values().any(|value| value.mentions(wanted))
     };
     if !mentions(Placeholder::Model) && !mentions(Placeholder::ModelPath) {
-        bail!("nothing mentions {{model_path}} or {{model}}: every model would be the same one");
+        bail!(
+            "nothing mentions {{model_path}} or {{model}}: every cell would measure the same model"
+        );
     }
     if !mentions(Placeholder::PromptTokens) {
-        bail!("nothing mentions {{prompt_tokens}}: every length would be the same one");
+        bail!("nothing mentions {{prompt_tokens}}: every cell would measure the same length");
     }
     if raw.result == ResultFormat::Report && !mentions(Placeholder::Report) {
-        bail!("`result` is `report`, but nothing mentions {{report}}, where it is to be written");
+        bail!("`result` is `report`, but nothing mentions {{report}}, the path to write it to");
     }
     Ok(Runner {
         name: name.to_owned(),
@@ -180,7 +174,7 @@ impl Runner {
         Runner { command, ..self.clone() }
     }
 
-    /// The same runner with another program, which is there already.
+    /// The same runner with another program, which already exists.
     pub(crate) fn with_program(&self, program: &str) -> Runner {
         let first = Argument::One(Template::literal(program));
         let command = std::iter::once(first).chain(self.command.iter().skip(1).cloned()).collect();
@@ -203,7 +197,7 @@ pub(crate) fn render_env(runner: &Runner, vars: &CellVars) -> BTreeMap<String, S
 /// Checks that the runner can load a model of this kind.
 ///
 /// # Errors
-/// What the runner needs, in words. A missing model is none: the sweep reports it as such.
+/// What the runner needs, in words. A missing model is not an error here: the sweep reports it as such.
 pub(crate) fn check_model(runner: &Runner, kind: ModelKind) -> Result<(), String> {
     let needs = match (runner.models, kind) {
         (ModelNeed::Any, _) | (_, ModelKind::Missing) => return Ok(()),

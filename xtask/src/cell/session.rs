@@ -34,9 +34,6 @@ pub(crate) trait Ledger {
     fn note_launch(&mut self, note: LaunchNote) -> anyhow::Result<()>;
 
     /// A cell has ended, one way or another.
-    ///
-    /// # Errors
-    /// When it cannot be kept.
     fn note_end(&mut self, end: &End) -> anyhow::Result<()>;
 }
 
@@ -49,7 +46,6 @@ pub(crate) struct LaunchNote {
     pub(crate) environment: BTreeMap<String, Option<String>>,
 }
 
-/// How a cell ended.
 #[derive(Debug)]
 pub(crate) enum End {
     /// The guard forbids it.
@@ -138,9 +134,6 @@ impl<E: Executor> Session<E> {
     }
 
     /// Runs a cell whose result is read as its runner writes it.
-    ///
-    /// # Errors
-    /// When something cannot be kept.
     pub(crate) fn run(
         &mut self,
         cell: Cell<'_>,
@@ -152,9 +145,6 @@ impl<E: Executor> Session<E> {
     }
 
     /// Runs a cell whose result `read` knows how to read: the numbers, or why there are none.
-    ///
-    /// # Errors
-    /// When something cannot be kept.
     pub(crate) fn run_with(
         &mut self,
         cell: Cell<'_>,
@@ -219,9 +209,6 @@ impl<E: Executor> Session<E> {
     }
 
     /// Starts a process that is not a cell: it measures nothing, so no guard stands before it.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub(crate) fn run_check(&mut self, spec: &ChildSpec) -> anyhow::Result<ChildEnd> {
         self.executor.run_child(spec)
     }
@@ -232,9 +219,6 @@ impl<E: Executor> Session<E> {
     }
 
     /// Appends a true OOM of an earlier process of this run whose line a kill kept from the record.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
     pub(crate) fn repair_record(
         &mut self,
         model: &str,

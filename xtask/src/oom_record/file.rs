@@ -25,7 +25,7 @@ pub(crate) fn is_ignored_by_variable() -> bool {
         Flag::Unrecognised => {
             let value = raw.unwrap_or_default();
             crate::sys::terminal::log(&format!(
-                "warning: {IGNORE_VAR}: `{value}` is neither on nor off; the OOM record stays in force"
+                "warning: {IGNORE_VAR}: `{value}` is neither on nor off; the OOM record remains in force"
             ));
             false
         }
@@ -67,9 +67,7 @@ pub(crate) fn append_entry(path: &Path, entry: &OomEntry) -> anyhow::Result<()> 
 pub(crate) struct Pruned {
     /// Which lines go, and why others stay.
     pub(crate) plan: PrunePlan,
-    /// The record before, as text.
     pub(crate) before: String,
-    /// The record after, as text.
     pub(crate) after: String,
 }
 
@@ -124,7 +122,7 @@ fn plan_over(
 ) -> anyhow::Result<(Pruned, Vec<u8>)> {
     let before = String::from_utf8_lossy(bytes).into_owned();
     let plan = plan(&parse_record(&before))?;
-    // Dropped by number, so that bytes which are no text stay as they are.
+    // Dropped by number, so that bytes which are not text stay as they are.
     let after = drop_lines(bytes, &plan.dropped);
     let pruned = Pruned { plan, before, after: String::from_utf8_lossy(&after).into_owned() };
     Ok((pruned, after))

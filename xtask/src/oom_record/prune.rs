@@ -11,7 +11,6 @@ use crate::oom_record::{OomRecord, one_line};
 /// Which events to drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PruneRule {
-    /// Those of exactly this model.
     Model(String),
     /// Those of a day before this one.
     Before(NaiveDate),
@@ -19,7 +18,6 @@ pub(crate) enum PruneRule {
     FixedBy(CommitAges),
 }
 
-/// What a rule does to a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PrunePlan {
     /// The numbers of the lines to drop.
@@ -42,14 +40,12 @@ pub(crate) fn plan_prune(record: &OomRecord, rule: &PruneRule) -> PrunePlan {
             PruneRule::Before(day) => match NaiveDate::parse_from_str(&entry.date, "%Y-%m-%d") {
                 Ok(date) if date < *day => None,
                 Ok(_) => Some(None),
-                Err(_) => Some(Some(format!("`{}` is no date", entry.date.escape_debug()))),
+                Err(_) => Some(Some(format!("`{}` is not a date", entry.date.escape_debug()))),
             },
             PruneRule::FixedBy(ages) => match ages.get(&entry.commit) {
                 Some(CommitAge::Before) => None,
                 Some(CommitAge::NotBefore) => Some(None),
-                Some(CommitAge::Same) => {
-                    Some(Some("it was recorded with the fix itself".to_owned()))
-                }
+                Some(CommitAge::Same) => Some(Some("it was recorded at the fix itself".to_owned())),
                 Some(CommitAge::Unknown) | None => Some(Some(format!(
                     "commit `{}` is not in this repository",
                     entry.commit.escape_debug()
@@ -61,11 +57,11 @@ pub(crate) fn plan_prune(record: &OomRecord, rule: &PruneRule) -> PrunePlan {
                 plan.dropped.insert(line.number);
             }
             Some(None) => {}
-            Some(Some(why)) => plan.notes.push(format!("line {} stays: {why}", line.number)),
+            Some(Some(why)) => plan.notes.push(format!("line {} is kept: {why}", line.number)),
         }
     }
     for line in record.lines().iter().filter(|line| line.entry.is_err()) {
-        plan.notes.push(format!("line {} stays: it is malformed", line.number));
+        plan.notes.push(format!("line {} is kept: it is malformed", line.number));
     }
     plan
 }
@@ -102,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_model_is_dropped_by_its_exact_name() {
-        let torn = "line 3 stays: it is malformed".to_owned();
+        let torn = "line 3 is kept: it is malformed".to_owned();
         assert_eq!(dropped(&PruneRule::Model("tiny".into())), (vec![1, 2], vec![torn.clone()]));
         assert_eq!(dropped(&PruneRule::Model("a,b".into())).0, [6]);
         assert_eq!(dropped(&PruneRule::Model("torn".into())), (vec![], vec![torn]));
@@ -113,7 +109,7 @@ mod tests {
         let day = NaiveDate::from_ymd_opt(2026, 7, 5).unwrap();
         let (lines, notes) = dropped(&PruneRule::Before(day));
         assert_eq!(lines, [1, 7]);
-        assert_eq!(notes[0], "line 6 stays: `someday` is no date");
+        assert_eq!(notes[0], "line 6 is kept: `someday` is not a date");
     }
 
     #[test]
@@ -130,10 +126,10 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "line 2 stays: it was recorded with the fix itself",
-                "line 5 stays: commit `unknown` is not in this repository",
-                "line 7 stays: commit `ddd` is not in this repository",
-                "line 3 stays: it is malformed",
+                "line 2 is kept: it was recorded at the fix itself",
+                "line 5 is kept: commit `unknown` is not in this repository",
+                "line 7 is kept: commit `ddd` is not in this repository",
+                "line 3 is kept: it is malformed",
             ]
         );
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::base::columns::render_columns;
 use crate::base::nearest::nearest;
 use crate::base::outcome::Outcome;
 use crate::base::shell::{quote_list_word, quote_word};
@@ -15,7 +16,6 @@ use crate::oom_record::{
 use crate::sys::git::history as git_history;
 use crate::sys::terminal;
 
-/// Runs one of the commands over the record.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     match &args.command {
         Command::List(args) => list(root, args),
@@ -35,7 +35,7 @@ fn list(root: &Path, args: &ListArgs) -> anyhow::Result<Outcome> {
     if args.json {
         terminal::data(&serde_json::to_string_pretty(&rows).context("cannot render the list")?);
     } else if rows.is_empty() {
-        terminal::log(&format!("oom-record: no event in {RECORD_PATH}"));
+        terminal::log(&format!("oom-record: {RECORD_PATH} has no events"));
     } else {
         terminal::data(&render_rows(&rows));
     }
@@ -83,7 +83,7 @@ fn read_rule(root: &Path, args: &PruneArgs, record: &OomRecord) -> anyhow::Resul
     if let Some(day) = args.before {
         return Ok(PruneRule::Before(day));
     }
-    let revision = args.fixed_by.as_deref().context("one of the rules is needed")?;
+    let revision = args.fixed_by.as_deref().context("give --model, --before or --fixed-by")?;
     let ages = git_history::read_commit_ages(root, &recorded_commits(record), revision)?;
     Ok(PruneRule::FixedBy(ages))
 }
@@ -97,7 +97,6 @@ fn read(root: &Path) -> anyhow::Result<OomRecord> {
     Ok(record)
 }
 
-/// One event of the list.
 #[derive(Debug, serde::Serialize)]
 struct Row<'a> {
     line: usize,
@@ -120,25 +119,7 @@ fn render_rows(rows: &[Row<'_>]) -> String {
             entry.source_csv.clone(),
         ]
     }));
-    let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..7).map(|column| width(column).unwrap_or(0)).collect();
-    let lines: Vec<String> = table
-        .iter()
-        .map(|row| {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, width))| match column {
-                    // Numbers end where their neighbours end.
-                    0 | 2 | 5 => format!("{cell:>width$}"),
-                    _ => format!("{cell:<width$}"),
-                })
-                .collect();
-            cells.join("  ").trim_end().to_owned()
-        })
-        .collect();
-    lines.join("\n")
+    render_columns(&table, |column| matches!(column, 0 | 2 | 5))
 }
 
 /// Says what a sweep would do with the cell and why; `distance` is how many commits were made since
@@ -148,16 +129,16 @@ fn render_explanation(record: &OomRecord, model: &str, len: u64, distance: Optio
         return render_free_cell(record, model, len);
     };
     let age = match distance {
-        Some(0) => format!("with commit {}, where HEAD is", entry.commit),
-        Some(1) => format!("with commit {}, 1 commit before HEAD", entry.commit),
-        Some(count) => format!("with commit {}, {count} commits before HEAD", entry.commit),
-        None if entry.commit == "unknown" => "with an unknown commit".to_owned(),
-        None => format!("with commit {}, which git does not find here", entry.commit),
+        Some(0) => format!("at commit {}, which is HEAD", entry.commit),
+        Some(1) => format!("at commit {}, 1 commit before HEAD", entry.commit),
+        Some(count) => format!("at commit {}, {count} commits before HEAD", entry.commit),
+        None if entry.commit == "unknown" => "at an unknown commit".to_owned(),
+        None => format!("at commit {}, which this repository does not have", entry.commit),
     };
     let word = quote_word(&quote_list_word(model));
     format!(
-        "{model} at {len} tokens: skipped before launch (SKIP:oom_record)\n  because of: {raw}\n  it \
-         ran out of memory at {} tokens on {}, {age}\nto run the cell once all the same:\n  \
+        "{model} at {len} tokens: skipped before launch (SKIP:oom_record)\n  recorded: {raw}\n  it \
+         ran out of memory at {} tokens on {}, {age}\nto run the cell once anyway:\n  \
          MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models {word} --lengths {len}\nif a \
          change since then fixed it:\n  {}\n  cargo xtask oom-record prune --fixed-by REV",
         entry.prompt_target_len,
@@ -167,12 +148,13 @@ fn render_explanation(record: &OomRecord, model: &str, len: u64, distance: Optio
 }
 
 fn render_free_cell(record: &OomRecord, model: &str, len: u64) -> String {
-    let mut text = format!("{model} at {len} tokens: launched, no event forbids it");
+    let mut text =
+        format!("{model} at {len} tokens: would be launched; no recorded event forbids it");
     let longer = record.blocking(model, u64::MAX);
     let names: Vec<&str> = record.entries().map(|(entry, _)| entry.model.as_str()).collect();
     if let Some((entry, raw)) = longer {
         text.push_str(&format!(
-            "\n  the shortest event of this model is at {} tokens: {raw}",
+            "\n  the shortest recorded event of this model is at {} tokens: {raw}",
             entry.prompt_target_len
         ));
     } else if let Some(near) = nearest(model, names.into_iter()) {
@@ -214,31 +196,31 @@ mod tests {
         let record = parse_record(TEXT);
         insta::assert_snapshot!(render_explanation(&record, "it's, 7b", 2048, None), @r#"
             it's, 7b at 2048 tokens: skipped before launch (SKIP:oom_record)
-              because of: "it's, 7b",512,2026-07-05,unknown,,benchmarks/b.csv
-              it ran out of memory at 512 tokens on 2026-07-05, with an unknown commit
-            to run the cell once all the same:
+              recorded: "it's, 7b",512,2026-07-05,unknown,,benchmarks/b.csv
+              it ran out of memory at 512 tokens on 2026-07-05, at an unknown commit
+            to run the cell once anyway:
               MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models '"it'\''s, 7b"' --lengths 2048
             if a change since then fixed it:
               cargo xtask oom-record prune --model 'it'\''s, 7b'
               cargo xtask oom-record prune --fixed-by REV
         "#);
         let text = render_explanation(&record, "tiny", 8192, Some(12));
-        assert!(text.contains("with commit 8f14e45, 12 commits before HEAD"), "{text}");
+        assert!(text.contains("at commit 8f14e45, 12 commits before HEAD"), "{text}");
     }
 
     #[test]
     fn a_cell_that_is_free_is_explained_too() {
         let record = parse_record(TEXT);
         insta::assert_snapshot!(render_explanation(&record, "tiny", 8191, None), @r#"
-            tiny at 8191 tokens: launched, no event forbids it
-              the shortest event of this model is at 8192 tokens: tiny,8192,2026-07-06,8f14e45,123456789,benchmarks/a.csv
+            tiny at 8191 tokens: would be launched; no recorded event forbids it
+              the shortest recorded event of this model is at 8192 tokens: tiny,8192,2026-07-06,8f14e45,123456789,benchmarks/a.csv
         "#);
         insta::assert_snapshot!(render_explanation(&record, "tinny", 1, None), @r#"
-            tinny at 1 tokens: launched, no event forbids it
+            tinny at 1 tokens: would be launched; no recorded event forbids it
               the record has no `tinny`; did you mean `tiny`?
         "#);
         let text = render_explanation(&OomRecord::default(), "tiny", 1, None);
-        assert_eq!(text, "tiny at 1 tokens: launched, no event forbids it");
+        assert_eq!(text, "tiny at 1 tokens: would be launched; no recorded event forbids it");
     }
 
     #[test]

@@ -70,11 +70,11 @@ fn each_malformed_line_is_kept_and_warned_of_once() {
     assert_eq!(
         record.warnings(),
         [
-            "OOM record, line 1: skipped, 3 of 6 fields: `tiny,512,2026-07-06`",
-            "OOM record, line 4: skipped, the model is empty: `,512,2026-07-06,unknown,,b.csv`",
-            "OOM record, line 5: skipped, the length is not a number: \
+            "OOM record, line 1: skipped because it has 3 of 6 fields: `tiny,512,2026-07-06`",
+            "OOM record, line 4: skipped because the model is empty: `,512,2026-07-06,unknown,,b.csv`",
+            "OOM record, line 5: skipped because the length is not a number: \
              `tiny,many,2026-07-06,unknown,,b.csv`",
-            "OOM record, line 6: skipped, 1 of 6 fields: `\\\"torn,512,2026`",
+            "OOM record, line 6: skipped because it has 1 of 6 fields: `\\\"torn,512,2026`",
         ]
     );
     assert_eq!(record.lines().len(), 5);

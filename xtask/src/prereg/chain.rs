@@ -8,7 +8,7 @@ use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 use similar::TextDiff;
 
-pub(crate) use crate::base::hash::sha256_hex as sha256;
+use crate::base::hash::sha256_hex;
 
 const SCHEMA: u32 = 1;
 
@@ -18,7 +18,6 @@ const SCHEMA: u32 = 1;
 pub(crate) struct Frozen {
     schema: u32,
     pub(crate) name: String,
-    /// The versions, oldest first.
     pub(crate) versions: Vec<Version>,
 }
 
@@ -33,7 +32,6 @@ pub(crate) struct Version {
     pub(crate) why: Option<String>,
     /// What had been measured under earlier versions when it was made.
     pub(crate) data: DataBefore,
-    /// What is fixed besides the text.
     pub(crate) pins: Pins,
     pub(crate) document_sha256: String,
     pub(crate) document: String,
@@ -100,7 +98,7 @@ impl Frozen {
             why: new.why,
             data: new.data,
             pins: new.pins,
-            document_sha256: sha256(new.document.as_bytes()),
+            document_sha256: sha256_hex(new.document.as_bytes()),
             document: new.document,
             previous_sha256: self.versions.last().map(|last| last.entry_sha256.clone()),
             entry_sha256: String::new(),
@@ -110,7 +108,6 @@ impl Frozen {
         Ok(self)
     }
 
-    /// The version in force.
     pub(crate) fn last(&self) -> anyhow::Result<&Version> {
         match self.versions.last() {
             Some(last) => Ok(last),
@@ -126,13 +123,12 @@ impl Frozen {
 fn entry_hash(version: &Version) -> anyhow::Result<String> {
     let mut bare = version.clone();
     bare.entry_sha256 = String::new();
-    Ok(sha256(serde_json::to_string(&bare)?.as_bytes()))
+    Ok(sha256_hex(serde_json::to_string(&bare)?.as_bytes()))
 }
 
 /// Parses `NAME.frozen.json` and holds every link of the chain.
 ///
 /// # Errors
-///
 /// Names the version that is not what its hash, or the one after it, says.
 pub(crate) fn parse_frozen(display_path: &str, text: &str) -> anyhow::Result<Frozen> {
     let frozen: Frozen = serde_json::from_str(text)
@@ -146,7 +142,7 @@ pub(crate) fn parse_frozen(display_path: &str, text: &str) -> anyhow::Result<Fro
     for (index, version) in frozen.versions.iter().enumerate() {
         let whole = version.version as usize == index + 1
             && version.previous_sha256 == previous
-            && version.document_sha256 == sha256(version.document.as_bytes())
+            && version.document_sha256 == sha256_hex(version.document.as_bytes())
             && version.entry_sha256 == entry_hash(version)?;
         ensure!(
             whole,

@@ -48,7 +48,6 @@ pub(crate) struct Configuration {
     pub(crate) env: BTreeMap<String, String>,
     /// Variables to remove first: everything that any item or the protocol sets.
     pub(crate) controlled: BTreeSet<String>,
-    /// Runner arguments to append.
     pub(crate) args: Vec<String>,
     pub(crate) features: Vec<String>,
     /// Commits to apply on top of the frozen one, in order.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cell::quiet::QuietRule;
 use crate::stats::expr::Expr;
@@ -27,14 +27,11 @@ pub(crate) struct Document {
     pub(crate) items: Vec<Item>,
     /// The ladder; the first rung is the base.
     pub(crate) rungs: Vec<Rung>,
-    /// Figures that decide or explain.
     pub(crate) reads: Vec<Read>,
     /// Figures that must stay within a bound.
     pub(crate) guards: Vec<Guard>,
     pub(crate) rules: Vec<Rule>,
-    /// What was expected beforehand.
     pub(crate) expectations: Vec<Expectation>,
-    /// The same reads on another machine, later.
     pub(crate) transfer: Option<Transfer>,
     /// Findings of the linter that the author accepts, with the reason.
     pub(crate) waivers: Vec<Waiver>,
@@ -42,7 +39,6 @@ pub(crate) struct Document {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Protocol {
-    /// Name of the runner in `bench-configs/runners/`.
     pub(crate) runner: String,
     /// The model, as `cargo xtask sweep` takes it.
     pub(crate) model: String,
@@ -88,7 +84,7 @@ pub(crate) enum NullRung {
     Refused(String),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
     /// All repeats of a rung, then the next rung.
@@ -97,7 +93,7 @@ pub(crate) enum Order {
     Interleaved,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Statistic {
     /// The middle value; of an even number, the mean of the middle two.
@@ -117,7 +113,6 @@ pub(crate) enum Source {
     Log,
 }
 
-/// One thing that is read from each launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Metric {
     pub(crate) id: String,
@@ -183,7 +178,6 @@ pub(crate) enum Difference {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Item {
     pub(crate) id: String,
-    /// What it is, in words.
     #[serde(default)]
     pub(crate) title: String,
     #[serde(default)]
@@ -239,7 +233,6 @@ pub(crate) struct Read {
     pub(crate) role: ReadRole,
     /// The metric whose figures the rungs' names stand for.
     pub(crate) metric: String,
-    /// The formula, over rungs.
     pub(crate) value: Expr,
 }
 
@@ -283,7 +276,7 @@ pub(crate) struct Expectation {
     pub(crate) holds: Expr,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Confidence {
     /// 30 %
@@ -298,7 +291,6 @@ pub(crate) enum Confidence {
     High,
 }
 
-/// A later check on another machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Transfer {
     pub(crate) reads: Vec<String>,
@@ -309,7 +301,6 @@ pub(crate) struct Transfer {
     pub(crate) text: String,
 }
 
-/// A finding of the linter that the author accepts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Waiver {

@@ -65,16 +65,6 @@ pub(super) fn series(values: &[f64]) -> Series {
 
 /// A launch that ended well and read nothing.
 pub(super) fn launch(slot: Slot, items: &[&str]) -> LaunchRecord {
-    LaunchRecord {
-        slot,
-        items: items.iter().map(|id| (*id).to_owned()).collect(),
-        failed: None,
-        rejected: None,
-        disturbed: Vec::new(),
-        series: [].into(),
-        token_hash: None,
-        files: [].into(),
-        settings: serde_json::Value::Null,
-        cost_s: 1.0,
-    }
+    let items = items.iter().map(|id| (*id).to_owned()).collect();
+    LaunchRecord { cost_s: 1.0, ..LaunchRecord::new(slot, items) }
 }

@@ -65,7 +65,7 @@ pub(crate) struct RuleOutcome {
 pub(crate) enum RuleResult {
     Fired,
     DoesNotHold,
-    /// Its condition speaks of what does not exist: a crashed rung, a failed read.
+    /// Its condition is about what does not exist: a crashed rung, a failed read.
     DoesNotApply,
     /// It cannot be judged, so no later rule may be taken.
     CannotBeJudged,

@@ -20,7 +20,7 @@ use crate::stats::location::median;
 pub(crate) struct Log {
     /// The records, one a step or log window.
     pub(crate) records: Vec<serde_json::Map<String, Value>>,
-    /// The first line that is no record, with its number. What follows was still read.
+    /// The first line that is not a record, by its number. The lines after it were still read.
     pub(crate) problem: Option<String>,
 }
 
@@ -176,7 +176,7 @@ fn collect_fields(value: &Value, path: String, fields: &mut BTreeSet<String>) {
     }
 }
 
-/// The first reading that is no finite number, in words: `NaN at step 37`.
+/// The first reading that is not a finite number, in words: `NaN at step 37`.
 pub(crate) fn find_non_finite(series: &Series) -> Option<String> {
     let at = series.values.iter().position(|value| !value.0.is_finite())?;
     let value = series.values[at].0;

@@ -9,8 +9,8 @@ use super::compose::with_needs;
 use super::document::{Bound, Difference, Document, Oracle, OracleCheck};
 use super::metric::{figure, find_non_finite};
 use super::numbers::number;
-use super::sample::{CommandRecord, LaunchRecord, Record, Series, Slot};
-use crate::stats::expr::Number;
+use super::sample::{CommandRecord, LaunchRecord, Record, Series, Slot, launches_in};
+use crate::stats::expr::{Number, Relation};
 
 /// A launch for oracles: which settings and items. Oracles that ask for the same share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,14 +155,8 @@ pub(crate) fn judge_trial(
 
 /// The launch for a shot, the one that counts.
 pub(crate) fn find_shot<'a>(records: &'a [Record], shot: &Shot) -> Option<&'a LaunchRecord> {
-    let key = shot.key();
-    records.iter().find_map(|record| match record {
-        Record::Launch(launch) if launch.rejected.is_none() => match &launch.slot {
-            Slot::Oracle { shot } if *shot == key => Some(launch),
-            _ => None,
-        },
-        _ => None,
-    })
+    let slot = Slot::Oracle { shot: shot.key() };
+    launches_in(records).find(|launch| launch.rejected.is_none() && launch.slot == slot)
 }
 
 /// The run of a command oracle.
@@ -245,7 +239,15 @@ fn compare_metric(
         Difference::Relative if a == 0.0 && b == 0.0 => 0.0,
         Difference::Relative => (b - a).abs() / a.abs(),
     };
-    (difference <= bound.at_most, format!("{} ({} against {})", scientific(difference), b, a))
+    (
+        is_within(difference, bound.at_most),
+        format!("{} ({} against {})", scientific(difference), b, a),
+    )
+}
+
+/// Whether a difference is at most its bound; one from a base of 0 has no relative size and is not.
+fn is_within(difference: f64, bound: f64) -> bool {
+    difference.is_finite() && Relation::AtMost.holds(difference, bound)
 }
 
 fn scientific(value: f64) -> String {
@@ -283,7 +285,7 @@ fn compare_curves(base: &Series, candidate: &Series, band: f64) -> (bool, String
     let step = base.steps.get(at).copied().unwrap_or(at as u64 + 1);
     let share = if apart == 0.0 { 0.0 } else { apart / noise };
     let place = if apart == 0.0 { String::new() } else { format!(" at step {step}") };
-    (apart <= band * noise, format!("at most {} of the band{place}", round(share)))
+    (is_within(apart, band * noise), format!("at most {} of the band{place}", round(share)))
 }
 
 fn round(value: f64) -> String {

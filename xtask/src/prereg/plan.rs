@@ -1,5 +1,5 @@
 //! What a run does next, as a function of the frozen document and the samples so far: a run that was
-//! interrupted goes on exactly where it was.
+//! interrupted continues exactly where it was.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,9 @@ use super::compose::{Composed, plan_rungs};
 use super::document::{Action, Document, OracleCheck, Order};
 use super::judge::{Phase, Standing, is_measured, launches};
 use super::oracle::{Shot, Trial, find_command, find_shot, item_trials, rung_trials};
-use super::sample::{Record, Slot};
+use super::sample::{LaunchRecord, Record, Slot, launches_in};
 use crate::stats::schedule::plan_block;
 
-/// The next thing to do.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Launch(Launch),
@@ -36,15 +35,12 @@ pub(crate) struct CommandStep {
     pub(crate) items: Vec<String>,
 }
 
-/// How many times a disturbed launch is made again before it counts as it is.
+/// How many times a disturbed launch is repeated before it counts as it is.
 pub(crate) const MAX_REJECTED: usize = 2;
 
 pub(crate) fn count_rejected(records: &[Record], slot: &Slot) -> usize {
-    let is_rejected = |record: &&Record| {
-        matches!(record, Record::Launch(launch)
-            if launch.slot == *slot && launch.rejected.is_some())
-    };
-    records.iter().filter(is_rejected).count()
+    let is_it = |launch: &&LaunchRecord| launch.slot == *slot && launch.rejected.is_some();
+    launches_in(records).filter(is_it).count()
 }
 
 pub(crate) fn plan_step(document: &Document, standing: &Standing, records: &[Record]) -> Step {
@@ -130,8 +126,8 @@ fn plan_ladder(
     }))
 }
 
-/// Whether a launch is still to be made. A rung that crashed is not launched again: what it did once may
-/// cost the machine next time.
+/// Whether a launch is still to be made. A rung that crashed is not launched again: next time it may
+/// take the machine down.
 fn is_missing(records: &[Record], round: u32, rung: &Composed, repeat: u64) -> bool {
     let done = launches(records, round, &rung.id);
     let crashed = done.iter().any(|launch| launch.failed.is_some());

@@ -1,5 +1,7 @@
 //! The report of a run, from the frozen document and the raw samples alone: the same every time.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::chain::{DataBefore, Frozen, Version};
@@ -7,7 +9,7 @@ use super::compose::Dropped;
 use super::document::Document;
 use super::judge::{Conditions, Landing, Phase, ReadsAs, Round, Standing, judge};
 use super::oracle::{TrialOutcome, TrialVerdict};
-use super::sample::{Record, RunRecord, total_cost_s};
+use super::sample::{Record, RunRecord, Slot, launches_in, total_cost_s};
 use super::score::{Scorecard, score};
 
 pub(crate) use markdown::render_markdown;
@@ -83,7 +85,6 @@ impl ResultFile {
     }
 }
 
-/// Makes the result of a run.
 pub(crate) fn summarize_run(
     document: &Document,
     frozen: &Frozen,
@@ -155,9 +156,8 @@ fn read_cost(document: &Document, records: &[Record]) -> Cost {
     Cost {
         spent_min: total_cost_s(records) / 60.0,
         ceiling_min: document.protocol.ceiling_min,
-        launches: records.iter().filter(|one| matches!(one, Record::Launch(_))).count() as u64,
-        over_ceiling: records
-            .iter()
+        launches: launches_in(records).count() as u64,
+        over_ceiling: (records.iter())
             .filter_map(|record| match record {
                 Record::OverCeiling { reason } => Some(reason.clone()),
                 _ => None,
@@ -205,24 +205,14 @@ fn render_items(items: &[String]) -> String {
     if items.is_empty() { "no items".to_owned() } else { items.join(", ") }
 }
 
-/// The base disagreeing with itself about the tokens: then equality with it proves little.
+/// Whether the base disagrees with itself about the tokens: equality with it then proves little.
 fn output_deviation(document: &Document, records: &[Record]) -> Option<String> {
     let base = &document.base().items;
-    let mut hashes: Vec<&String> = records
-        .iter()
-        .filter_map(|record| match record {
-            Record::Launch(launch)
-                if launch.items == *base
-                    && launch.failed.is_none()
-                    && matches!(launch.slot, super::sample::Slot::Ladder { .. }) =>
-            {
-                launch.token_hash.as_ref()
-            }
-            _ => None,
-        })
+    let hashes: BTreeSet<&String> = launches_in(records)
+        .filter(|launch| launch.items == *base && launch.failed.is_none())
+        .filter(|launch| matches!(launch.slot, Slot::Ladder { .. }))
+        .filter_map(|launch| launch.token_hash.as_ref())
         .collect();
-    hashes.sort();
-    hashes.dedup();
     (hashes.len() > 1).then(|| {
         format!("the base produced {} different outputs in its own launches", hashes.len())
     })

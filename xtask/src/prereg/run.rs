@@ -14,14 +14,17 @@ use crate::prereg::template::render_template;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::{files, git, terminal};
 
-use ladder::{DOCUMENTS, Ladder, RUNNERS, StoredRun, free_name, version_of};
+use ladder::{DOCUMENTS, Ladder, RUNNERS, SAMPLES, StoredRun, free_name, version_of};
 
 mod bench;
+mod entries;
 mod freeze;
 mod ladder;
 mod launch;
 mod measure;
+mod program;
 mod report;
+mod steps;
 mod transfer;
 mod verify;
 
@@ -39,10 +42,11 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     }
 }
 
-/// The session that launches a ladder's runs, past the guard over every length that it measures.
+/// The session of a run in `folder`, with the guard over every length that the ladder measures.
 fn open_session(
     ladder: &Ladder<'_>,
     checked: &Checked,
+    folder: &Path,
     asked: RecordRule,
     command: &'static str,
     interrupt: Interrupt,
@@ -54,16 +58,13 @@ fn open_session(
     let guard = read_guard_of_model(ladder.root, asked, &checked.model, &lengths, &typed)?;
     let finder = Finder {
         commit: git::read_git_state(ladder.root).commit,
-        source: String::new(),
+        source: format!(
+            "{}/{SAMPLES}",
+            folder.strip_prefix(ladder.root).unwrap_or(folder).display()
+        ),
         command: Some(command),
     };
     Ok(Session::new(RealExecutor::new(ladder.root, interrupt), guard, finder))
-}
-
-/// The samples of a run, as the OOM record names them.
-fn source_of(root: &Path, folder: &Path) -> String {
-    let folder = folder.strip_prefix(root).unwrap_or(folder);
-    format!("{}/samples.jsonl", folder.display())
 }
 
 fn new(root: &Path, name: &str) -> anyhow::Result<Outcome> {

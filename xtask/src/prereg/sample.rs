@@ -1,13 +1,15 @@
 //! The raw samples of a run, one JSON object a line: everything that a report is made of.
 //!
 //! It owns the record types and their lines. A record holds what was measured, as measured; what
-//! follows from it is computed anew each time, by `judge`.
+//! follows from it is computed again each time, by `judge`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cell::classify::Classification;
+
+pub(crate) mod file;
 
 /// One line of `samples.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,7 +82,7 @@ pub(crate) struct LaunchRecord {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) disturbed: Vec<String>,
     pub(crate) series: BTreeMap<String, Series>,
-    /// Hash of the generated tokens, where the runner tells.
+    /// Hash of the generated tokens, where the runner reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) token_hash: Option<String>,
     /// SHA-256 of the files that `file-equal` oracles compare.
@@ -117,7 +119,7 @@ pub(crate) struct Series {
     pub(crate) values: Vec<Reading>,
 }
 
-/// A number as measured, NaN and infinities included, which JSON has no word for.
+/// A number as measured, NaN and infinities included, which JSON cannot express.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading(pub(crate) f64);
 
@@ -174,6 +176,24 @@ impl Record {
     }
 }
 
+impl LaunchRecord {
+    /// A launch that left nothing and cost nothing.
+    pub(crate) fn new(slot: Slot, items: Vec<String>) -> LaunchRecord {
+        LaunchRecord {
+            slot,
+            items,
+            failed: None,
+            rejected: None,
+            disturbed: Vec::new(),
+            series: BTreeMap::new(),
+            token_hash: None,
+            files: BTreeMap::new(),
+            settings: serde_json::Value::Null,
+            cost_s: 0.0,
+        }
+    }
+}
+
 /// The samples of a file, and what a crash left of a last line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Samples {
@@ -186,8 +206,8 @@ pub(crate) struct Samples {
 /// Parses `samples.jsonl`.
 ///
 /// # Errors
-///
-/// Names the line that is no record. A last line without its line feed is no error: it is torn.
+/// Names the line that is not a record. A last line without its line feed is torn, which is not an
+/// error.
 pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
     let whole_bytes = text.rfind('\n').map_or(0, |at| at + 1);
     let records = text[..whole_bytes]
@@ -198,6 +218,22 @@ pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
         })
         .collect::<Result<_, _>>()?;
     Ok(Samples { records, whole_bytes, torn: text[whole_bytes..].to_owned() })
+}
+
+/// What was run; `None` where a crash came before the first line.
+pub(crate) fn run_in(records: &[Record]) -> Option<&RunRecord> {
+    records.iter().find_map(|record| match record {
+        Record::Run(run) => Some(run),
+        _ => None,
+    })
+}
+
+/// Every launch, those that do not count included.
+pub(crate) fn launches_in(records: &[Record]) -> impl Iterator<Item = &LaunchRecord> {
+    records.iter().filter_map(|record| match record {
+        Record::Launch(launch) => Some(launch),
+        _ => None,
+    })
 }
 
 pub(crate) fn total_cost_s(records: &[Record]) -> f64 {

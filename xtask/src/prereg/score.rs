@@ -12,7 +12,7 @@ pub(crate) struct Scored {
     pub(crate) probability: f64,
     /// Whether it held; `None` where that cannot be told.
     pub(crate) held: Option<bool>,
-    /// The values that it speaks of, or why it cannot be told.
+    /// The values that it uses, or why it cannot be told.
     pub(crate) why: String,
 }
 

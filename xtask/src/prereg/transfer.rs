@@ -12,7 +12,7 @@ use super::compose::RungState;
 use super::document::{Document, NullRung, OnDrop, Transfer};
 use super::judge::{Numbers, Standing, judge};
 use super::numbers::{is_fraction, percent};
-use super::sample::{Record, RunRecord, total_cost_s};
+use super::sample::{Record, RunRecord, run_in, total_cost_s};
 use crate::base::page::render_page;
 use crate::stats::expr::{Number, Truth};
 
@@ -38,7 +38,6 @@ fn transfer_of(document: &Document) -> Result<&Transfer, String> {
 /// The ladder of a transfer: the rungs of its reads as they were decided on, without oracles or rules.
 ///
 /// # Errors
-///
 /// When the document has no transfer, or a rung that it reads did not run.
 pub(crate) fn plan_transfer(document: &Document, standing: &Standing) -> Result<Document, String> {
     let transfer = transfer_of(document)?;
@@ -101,10 +100,7 @@ pub(crate) fn summarize_transfer(
         Truth::False => (Some(false), None),
         Truth::Void(why) | Truth::Missing(why) => (None, Some(why)),
     };
-    let measured = records.iter().find_map(|record| match record {
-        Record::Run(run) => Some((run.machine.clone(), run.date.clone())),
-        _ => None,
-    });
+    let measured = run_in(records).map(|run| (run.machine.clone(), run.date.clone()));
     let (measured_on, date) = measured.unwrap_or_default();
     Ok(TransferResult {
         decided_by: run.clone(),

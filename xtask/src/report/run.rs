@@ -84,7 +84,7 @@ fn add_journal(sweep: &mut Sweep, csv: &Path, shown: &Path) -> anyhow::Result<()
             let journal = parse_journal(&text);
             for line in &journal.unreadable_lines {
                 terminal::log(&format!(
-                    "warning: `{}.journal.jsonl`, line {line}: cut off, left out",
+                    "warning: `{}.journal.jsonl`, line {line} is cut off; ignored",
                     shown.display()
                 ));
             }

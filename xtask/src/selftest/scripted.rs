@@ -26,7 +26,6 @@ pub(crate) struct Script {
     pub(crate) seed: u64,
     #[serde(default)]
     pub(crate) noise_by: NoiseBy,
-    /// The cells, in the order in which they are tried.
     #[serde(default, rename = "cell")]
     pub(crate) cells: Vec<ScriptedCell>,
 }
@@ -42,7 +41,7 @@ pub(crate) enum NoiseBy {
 }
 
 /// Which launches it is about, and what they do. Everything is done in the order of the fields.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ScriptedCell {
     /// Only launches of this model.
@@ -67,15 +66,18 @@ pub(crate) struct ScriptedCell {
     pub(crate) touch_mib: u64,
     pub(crate) sleep_ms: u64,
     pub(crate) report: ReportKind,
-    /// The four profile lines on stdout.
-    pub(crate) profile_lines: bool,
+    /// The four profile lines on stdout, unless this is `false`.
+    pub(crate) profile_lines: Option<bool>,
     pub(crate) exit: i32,
     /// A signal that the runner sends itself instead of exiting.
     pub(crate) signal: Option<i32>,
 
-    pub(crate) load_ms: f64,
-    pub(crate) prefill_ms: f64,
-    pub(crate) step_ms: f64,
+    /// 5 where nothing is said.
+    pub(crate) load_ms: Option<f64>,
+    /// 20 where nothing is said.
+    pub(crate) prefill_ms: Option<f64>,
+    /// 10 where nothing is said.
+    pub(crate) step_ms: Option<f64>,
     /// Noise over launches: standard deviation of all times in percent.
     pub(crate) noise_pct: f64,
     /// Each launch is slower than the one before by this many percent of the first.
@@ -92,43 +94,11 @@ pub(crate) struct ScriptedCell {
     pub(crate) files: BTreeMap<String, String>,
 }
 
-impl Default for ScriptedCell {
-    fn default() -> ScriptedCell {
-        ScriptedCell {
-            model: None,
-            len: None,
-            env: BTreeMap::new(),
-            launch: None,
-            report_file: None,
-            ignore_sigterm: false,
-            grandchildren: 0,
-            stdout: String::new(),
-            stderr: String::new(),
-            flood_bytes: 0,
-            touch_mib: 0,
-            sleep_ms: 0,
-            report: ReportKind::Whole,
-            profile_lines: true,
-            exit: 0,
-            signal: None,
-            load_ms: 5.0,
-            prefill_ms: 20.0,
-            step_ms: 10.0,
-            noise_pct: 0.0,
-            drift_pct: 0.0,
-            leak_bytes_per_step: 0,
-            consults: Vec::new(),
-            overlay: toml::Table::new(),
-            log: String::new(),
-            files: BTreeMap::new(),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ReportKind {
     /// Written as it should be.
+    #[default]
     Whole,
     None,
     /// The first half of it alone.
@@ -207,10 +177,11 @@ impl Script {
         report.prompt.target_tokens = Some(len);
         report.prompt.tokens = Some(len);
         report.prompt.token_hash = Some(format!("{len:064x}"));
-        report.timing.load_ms = Some(cell.load_ms * pace);
-        report.timing.prefill_ms = Some(cell.prefill_ms * pace);
-        report.timing.decode_step_ms = vec![cell.step_ms * pace; steps as usize];
-        report.timing.decode_ms = Some(cell.step_ms * pace * steps as f64);
+        let step_ms = cell.step_ms.unwrap_or(10.0) * pace;
+        report.timing.load_ms = Some(cell.load_ms.unwrap_or(5.0) * pace);
+        report.timing.prefill_ms = Some(cell.prefill_ms.unwrap_or(20.0) * pace);
+        report.timing.decode_step_ms = vec![step_ms; steps as usize];
+        report.timing.decode_ms = Some(step_ms * steps as f64);
         report.output.tokens = Some(steps + 1);
         report.output.token_ids = (0..=steps as u32).collect();
         report.output.token_hash = Some(format!("{:064x}", steps + 1));

@@ -23,21 +23,14 @@ pub(crate) struct SweepConfig {
     pub(crate) models: Vec<String>,
     /// Prompt lengths in tokens, in order, none twice.
     pub(crate) lengths: Vec<u64>,
-    /// Tokens to generate at most.
     pub(crate) max_tokens: u64,
-    /// Tokens of the discarded pass.
     pub(crate) warmup_tokens: u64,
-    /// When a cell is ended.
     pub(crate) timeout: Duration,
-    /// Pause after each launched cell.
     pub(crate) cooldown: Duration,
     /// Pause after a cell that was hard on the machine.
     pub(crate) big_cooldown: Duration,
-    /// The runner's name.
     pub(crate) runner: String,
-    /// Compute threads, where a number is asked for.
     pub(crate) threads: Option<u64>,
-    /// Limit on the address space of each cell.
     pub(crate) cell_memory_limit_mb: Option<u64>,
     /// What computes, as the output is named.
     pub(crate) device: Device,
@@ -98,7 +91,6 @@ pub(crate) fn choose_default_config(host: &HostFacts) -> (&'static str, String) 
 /// Reads a definition and lays a request over it.
 ///
 /// # Errors
-///
 /// Syntax, unknown keys, and values that no sweep can have, all with the path.
 pub(crate) fn parse_sweep_config(
     display_path: &str,
@@ -137,15 +129,15 @@ fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
         bail!("a prompt length of 0 cannot be measured");
     }
     if config.max_tokens == 0 {
-        bail!("0 tokens to generate leave nothing to measure");
+        bail!("generating 0 tokens leaves nothing to measure");
     }
     if config.timeout.is_zero() {
-        bail!("a timeout of 0 ends every cell");
+        bail!("a timeout of 0 would end every cell at once");
     }
     let repeated = find_repeated(&config.lengths);
     if !repeated.is_empty() {
         let list: Vec<String> = repeated.iter().map(u64::to_string).collect();
-        bail!("these prompt lengths are there more than once: {}", list.join(", "));
+        bail!("these prompt lengths are listed more than once: {}", list.join(", "));
     }
     Ok(())
 }
@@ -236,7 +228,7 @@ mod tests {
         };
         assert_eq!(
             refused("[512, 8, 512, 8, 512]"),
-            "these prompt lengths are there more than once: 512, 8"
+            "these prompt lengths are listed more than once: 512, 8"
         );
         assert_eq!(refused("[]"), "the sweep has no prompt lengths");
         assert_eq!(refused("[0]"), "a prompt length of 0 cannot be measured");

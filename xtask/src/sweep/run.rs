@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use crate::base::outcome::Outcome;
 use crate::cell::executor::run::RealExecutor;
 use crate::cell::guard::RecordRule;
-use crate::cell::journal::{HostNote, Journal, SCHEMA, SweepStart};
+use crate::cell::journal::{Journal, SCHEMA, SweepStart};
 use crate::cell::runner::file as runner_store;
+use crate::cell::session::{Finder, Session};
 use crate::sweep::args::Args;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
@@ -19,6 +20,7 @@ use crate::sys::{clock, env, files, git, host, terminal};
 use output::Output;
 use prepare::{Prepared, Target};
 
+mod book;
 mod measure;
 mod output;
 mod prepare;
@@ -46,8 +48,13 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         Some(_) => host::read_version(&program),
         None => None,
     };
-    let output = open_output(root, args, &prepared, guard.record_rule(), earlier)?;
-    measure::run(root, args, &prepared, output, guard, RealExecutor::new(root, interrupt))
+    let start = sweep_start(root, &prepared, guard.record_rule(), earlier.is_some());
+    let commit = start.commit.clone();
+    let output = open_output(root, args, &prepared, start, earlier)?;
+    let executor = RealExecutor::new(root, interrupt);
+    let finder = Finder { commit, source: output.shown_path(root), command: None };
+    let session = Session::new(executor, guard, finder);
+    measure::run(root, args, &prepared, output, session)
 }
 
 /// The program that will measure.
@@ -61,16 +68,15 @@ fn open_output(
     root: &Path,
     args: &Args,
     prepared: &Prepared,
-    record_rule: RecordRule,
+    mut start: SweepStart,
     earlier: Option<output::Earlier>,
 ) -> anyhow::Result<Output> {
     let scrub = env::read_scrub(root);
-    let mut start = sweep_start(root, prepared, record_rule, earlier.is_some());
     match earlier {
         Some(earlier) => {
             start.notes = output::check_settings(&earlier, &prepared.settings)?;
             for note in &start.notes {
-                terminal::log(&format!("note: taken over: {note}"));
+                terminal::log(&format!("note: changed since the last start: {note}"));
             }
             Output::go_on(root, earlier, scrub, &start)
         }
@@ -101,7 +107,7 @@ fn sweep_start(
         settings_sha256: prepare::hash_settings(&prepared.settings),
         config_sha256: prepared.config_sha256.clone(),
         record_in_force: record_rule == RecordRule::InForce,
-        host: HostNote::from(&prepared.host),
+        host: prepared.host.clone(),
         commit: git.commit,
         dirty: git.dirty,
         engine_version: prepared.engine_version.clone(),
@@ -110,7 +116,6 @@ fn sweep_start(
     }
 }
 
-/// What an earlier journal says, or nothing.
 fn journal_of(earlier: Option<&output::Earlier>) -> Journal {
     earlier.map(|earlier| earlier.journal.clone()).unwrap_or_default()
 }

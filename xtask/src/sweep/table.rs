@@ -1,35 +1,25 @@
 //! What a sweep shows: the plan before it, and models × lengths after it. Pure text.
 
+use crate::base::columns::render_columns;
 use crate::cell::grid::Grid;
 use crate::cell::row::{Record, Table};
 
-/// One line of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlanLine {
-    /// The model's name.
     pub(crate) model: String,
-    /// Prompt length in tokens.
     pub(crate) len: u64,
     /// What becomes of the cell: `run`, `done`, or a class.
     pub(crate) action: String,
-    /// Why.
     pub(crate) reason: String,
 }
 
-/// The plan, a line for each cell.
 pub(crate) fn render_plan(lines: &[PlanLine]) -> String {
-    let model_width = width(lines.iter().map(|line| line.model.as_str()));
-    let action_width = width(lines.iter().map(|line| line.action.as_str()));
-    let rows: Vec<String> = lines
+    let rows: Vec<[String; 4]> = lines
         .iter()
-        .map(|line| {
-            format!(
-                "{:<model_width$} {:>8}  {:<action_width$}  {}",
-                line.model, line.len, line.action, line.reason
-            )
-        })
+        .cloned()
+        .map(|PlanLine { model, len, action, reason }| [model, len.to_string(), action, reason])
         .collect();
-    rows.join("\n")
+    render_columns(&rows, |column| column == 1)
 }
 
 /// Models × lengths with decode tok/s or the class. Of several rows of a cell the last one counts.
@@ -41,30 +31,14 @@ pub(crate) fn render_summary(grid: &Grid, table: &Table) -> String {
         });
         row.map_or("-".to_owned(), |row| render_cell(table, row))
     };
-    let model_width = width(grid.models().iter().map(|model| model.name.as_str())).max(5);
-    let columns: Vec<Vec<String>> = grid
-        .lengths()
-        .iter()
-        .map(|&len| {
-            let cells = grid.models().iter().map(|model| cell_text(&model.name, len));
-            std::iter::once(len.to_string()).chain(cells).collect()
-        })
-        .collect();
-    let names = std::iter::once("model").chain(grid.models().iter().map(|m| m.name.as_str()));
-    let lines: Vec<String> = names
-        .enumerate()
-        .map(|(index, name)| {
-            let cells: String = columns
-                .iter()
-                .map(|column| {
-                    let width = width(column.iter().map(String::as_str));
-                    format!("  {:>width$}", column[index])
-                })
-                .collect();
-            format!("{name:<model_width$}{cells}")
-        })
-        .collect();
-    lines.join("\n")
+    let lengths = grid.lengths();
+    let header = std::iter::once("model".to_owned()).chain(lengths.iter().map(u64::to_string));
+    let mut rows = vec![header.collect::<Vec<String>>()];
+    rows.extend(grid.models().iter().map(|model| {
+        let cells = lengths.iter().map(|&len| cell_text(&model.name, len));
+        std::iter::once(model.name.clone()).chain(cells).collect()
+    }));
+    render_columns(&rows, |column| column > 0)
 }
 
 /// A cell of the summary: its class, else its speed.
@@ -80,27 +54,15 @@ fn render_cell(table: &Table, row: &Record) -> String {
     }
 }
 
-fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
-    texts.map(|text| text.chars().count()).max().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cell::grid::plan_grid;
+    use crate::cell::grid::tests::model;
     use crate::cell::row::{parse_csv, render_header};
-    use crate::model::reference::{ModelKind, ResolvedModel};
 
     #[test]
     fn the_summary_has_a_speed_or_a_class_for_each_cell() {
-        let model = |name: &str| ResolvedModel {
-            name: name.to_owned(),
-            path: String::new(),
-            tracked_path: String::new(),
-            kind: ModelKind::Gguf,
-            weight_bytes: None,
-            note: None,
-        };
         let grid = plan_grid(vec![model("a"), model("long-name")], vec![512, 2048, 8192]).unwrap();
         let table = parse_csv(&format!(
             "{}a,p,1,1,1.00,1.00,1.00,,d,h,v,r,1,\"\",512,FAIL:host_lost\n\
@@ -128,7 +90,7 @@ mod tests {
         };
         assert_eq!(
             render_plan(&[line("a", 512, "run", "x"), line("bc", 8, "SKIP:oom_record", "y")]),
-            "a       512  run              x\nbc        8  SKIP:oom_record  y"
+            "a   512  run              x\nbc    8  SKIP:oom_record  y"
         );
     }
 }

@@ -9,19 +9,16 @@ pub(crate) fn time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (value, start.elapsed())
 }
 
-/// The time since a moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopwatch {
     start: Instant,
 }
 
 impl Stopwatch {
-    /// Starts now.
     pub(crate) fn start() -> Stopwatch {
         Stopwatch { start: Instant::now() }
     }
 
-    /// How long ago that was.
     pub(crate) fn elapsed(self) -> Duration {
         self.start.elapsed()
     }

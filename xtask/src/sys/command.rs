@@ -86,7 +86,7 @@ impl Tool {
         self
     }
 
-    /// Runs it and captures what it writes. How it ends is no error.
+    /// Runs it and captures what it writes. How it ends is not an error.
     pub(crate) fn output(&self) -> Result<Output, ToolError> {
         let start = |source| ToolError::Start { command: self.to_string(), source };
         let own_group = |command: &mut std::process::Command| {
@@ -149,7 +149,8 @@ impl Tool {
             messages.push(line);
         }
         let ended = reader.try_wait().with_context(|| format!("cannot wait for `{self}`"))?;
-        let output = ended.with_context(|| format!("`{self}` closed its output and runs on"))?;
+        let output =
+            ended.with_context(|| format!("`{self}` closed its output but is still running"))?;
         Ok((output.status, messages))
     }
 
@@ -195,7 +196,7 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn is_running(&self) -> anyhow::Result<bool> {
         let ended = self.handle.try_wait();
-        Ok(ended.with_context(|| format!("cannot ask for `{}`", self.command))?.is_none())
+        Ok(ended.with_context(|| format!("cannot check on `{}`", self.command))?.is_none())
     }
 
     /// Sends a signal to it; one that has ended does not hear it.

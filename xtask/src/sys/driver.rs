@@ -58,7 +58,7 @@ pub(crate) struct Gpu {
 
 impl DriverFacts {
     /// Whether heat or power slows a GPU down: software power cap, hardware slowdown, software and
-    /// hardware thermal slowdown, power brake. Idle clocks are no slowdown.
+    /// hardware thermal slowdown, power brake. Idle clocks are not a slowdown.
     pub(crate) fn throttled(&self) -> Option<bool> {
         const SLOWDOWNS: u64 = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
         Some(self.clock_event_reasons? & SLOWDOWNS != 0)
@@ -68,7 +68,6 @@ impl DriverFacts {
 /// What the driver says; `None` where there is no driver.
 ///
 /// # Errors
-///
 /// When it does not answer.
 pub(crate) fn read_driver() -> anyhow::Result<Option<DriverFacts>> {
     match ask() {

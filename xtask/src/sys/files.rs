@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// The text of a file.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
-/// The text of a file, or `None` if there is none.
 pub(crate) fn read_text_if_present(path: &Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -21,12 +19,11 @@ pub(crate) fn read_text_if_present(path: &Path) -> anyhow::Result<Option<String>
     }
 }
 
-/// Whether there is something at that path.
 pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// The files of a folder, in the order of their names; empty where there is no such folder.
+/// What is in a folder, in the order of names; empty where there is no such folder.
 pub(crate) fn list_files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -34,9 +31,27 @@ pub(crate) fn list_files(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
+/// The names of the folders in a folder, sorted; empty where there is no such folder.
+pub(crate) fn list_folders(folder: &Path) -> Vec<String> {
+    let is_folder = |path: &PathBuf| path.is_dir();
+    let name = |path: PathBuf| path.file_name()?.to_str().map(str::to_owned);
+    list_files(folder).into_iter().filter(is_folder).filter_map(name).collect()
+}
+
+pub(crate) fn is_file(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// Copies a file, permissions included.
+pub(crate) fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::copy(from, to)
+        .map(drop)
+        .with_context(|| format!("cannot copy `{}` to `{}`", from.display(), to.display()))
+}
+
 /// The path from the root of the file system, without asking what is there.
 pub(crate) fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
-    std::path::absolute(path).with_context(|| format!("`{}` is no path", path.display()))
+    std::path::absolute(path).with_context(|| format!("`{}` is not a path", path.display()))
 }
 
 /// Makes one folder. Returns whether it is new.
@@ -113,7 +128,6 @@ impl AppendFile {
     /// Starts a file with its first bytes.
     ///
     /// # Errors
-    ///
     /// When there is something of that name already, or it cannot be made.
     pub(crate) fn create_new(path: &Path, first: &str) -> anyhow::Result<AppendFile> {
         let file = OpenOptions::new()

@@ -1,4 +1,4 @@
-//! What git says of the checkout. A checkout without git, or a machine without it, is no error.
+//! What git says of the checkout. A checkout without git, or a machine without it, is not an error.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,6 @@ pub(crate) mod trees;
 /// How long git may take: a checkout of a large tree on a slow disk takes minutes.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// Git in a folder.
 pub(crate) fn git<'a>(folder: &Path, args: impl IntoIterator<Item = &'a str>) -> Tool {
     Tool::new("git").args(args).dir(folder).deadline(DEADLINE)
 }

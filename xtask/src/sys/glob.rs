@@ -29,7 +29,6 @@ pub(crate) struct Matches {
 /// any number of folders; links are not followed there.
 ///
 /// # Errors
-///
 /// When it is not a pattern. A folder that cannot be read holds nothing.
 pub(crate) fn find_matches(root: &Path, pattern: &str) -> anyhow::Result<Matches> {
     let parts = pattern

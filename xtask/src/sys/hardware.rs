@@ -1,19 +1,18 @@
 //! What a machine is called: the `hardware` column, the short slug of file names, the backend.
 //!
-//! Pure: it names what the host edge read, and parses the texts that the system gives.
+//! It names what `sys::host` read, and parses the texts that the system gives.
 
 use serde::{Deserialize, Serialize};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What was read of the machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// As journals keep it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct HostFacts {
     /// Operating system: `linux`, `macos`.
     pub(crate) os: String,
-    /// Release of its kernel.
     pub(crate) kernel: Option<String>,
-    /// The processor, as the system names it.
     pub(crate) cpu: Option<String>,
     /// Processors that this process may use.
     pub(crate) cores: Option<u64>,
@@ -23,25 +22,18 @@ pub(crate) struct HostFacts {
     pub(crate) gpu: Option<GpuFacts>,
 }
 
-/// What was read of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuFacts {
-    /// Its name, as the driver gives it.
     pub(crate) name: String,
     /// Its own memory; none where it shares the system's.
     pub(crate) memory_bytes: Option<u64>,
-    /// Version of the driver.
     pub(crate) driver: Option<String>,
 }
 
-/// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// An NVIDIA GPU.
     Cuda,
-    /// An Apple GPU.
     Metal,
-    /// The processor.
     Cpu,
 }
 
@@ -57,7 +49,6 @@ impl Backend {
 }
 
 impl HostFacts {
-    /// The backend that this machine offers.
     pub(crate) fn backend(&self) -> Backend {
         if self.gpu.is_some() {
             return Backend::Cuda;

@@ -10,7 +10,6 @@ use crate::sys::hardware::{GpuFacts, HostFacts};
 /// Reads what identifies the machine. What cannot be read is left out.
 ///
 /// # Errors
-///
 /// When the NVIDIA driver does not answer.
 pub(crate) fn read_host_facts() -> anyhow::Result<HostFacts> {
     Ok(HostFacts {
@@ -92,7 +91,6 @@ fn read_cpu_name() -> Option<String> {
     })
 }
 
-/// The first GPU.
 fn read_gpu() -> anyhow::Result<Option<GpuFacts>> {
     let first = |facts: DriverFacts| {
         let gpu = facts.gpus.into_iter().next()?;

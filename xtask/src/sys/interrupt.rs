@@ -45,7 +45,6 @@ impl Interrupt {
         Ok(Interrupt { wake_fd: reader.as_fd() })
     }
 
-    /// Whether a signal came.
     pub(crate) fn is_set(self) -> bool {
         INTERRUPTED.load(Ordering::SeqCst)
     }
@@ -82,7 +81,11 @@ mod tests {
 
     #[test]
     fn many_may_install_it_at_once() {
-        let install = || Interrupt::install().map(drop);
+        let start = std::sync::Barrier::new(16);
+        let install = || {
+            start.wait();
+            Interrupt::install().map(drop)
+        };
         std::thread::scope(|scope| {
             let threads = [(); 16].map(|()| scope.spawn(install));
             for thread in threads {

@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use crate::base::scrub::Scrub;
 
-/// A journal that is open for appending.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     file: File,
@@ -29,7 +28,6 @@ impl JournalFile {
     /// Starts a new journal.
     ///
     /// # Errors
-    ///
     /// When there is a file of that name already, or it cannot be made.
     pub(crate) fn create_new(path: &Path) -> anyhow::Result<JournalFile> {
         let file = OpenOptions::new()

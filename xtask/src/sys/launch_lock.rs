@@ -22,7 +22,6 @@ impl LaunchLock {
     /// Takes the lock of this checkout for a command, for example `sweep`.
     ///
     /// # Errors
-    ///
     /// When another process holds it; the error names that one.
     pub(crate) fn acquire(root: &Path, command: &str) -> anyhow::Result<LaunchLock> {
         let path = root.join(LOCK_PATH);
@@ -45,9 +44,9 @@ impl LaunchLock {
                     holder => holder.to_owned(),
                 };
                 return Err(anyhow::anyhow!(
-                    "{holder} is measuring in this checkout (lock `{LOCK_PATH}`)"
+                    "{holder} is already measuring in this checkout (lock `{LOCK_PATH}`)"
                 ))
-                .hint("wait until it is done, or end it; two at once would measure each other");
+                .hint("wait for it or stop it; two at once would disturb each other");
             }
             Err(TryLockError::Error(error)) => {
                 return Err(error).with_context(|| format!("cannot lock `{}`", path.display()));

@@ -9,12 +9,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// break the bar.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// `None` where stderr is no terminal.
+    /// `None` where stderr is not a terminal.
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// Starts with a number of steps.
     pub(crate) fn start(steps: usize) -> Progress {
         if !std::io::stderr().is_terminal() {
             return Progress { bar: None };
@@ -35,7 +34,6 @@ impl Progress {
         }
     }
 
-    /// Writes one line.
     pub(crate) fn log(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| super::terminal::log(line)),

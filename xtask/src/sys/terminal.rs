@@ -3,12 +3,21 @@
 
 use std::io::Write as _;
 
-/// Writes one line of data to stdout. A reader that closed the pipe is no error.
+/// Writes one line of data to stdout. A reader that closed the pipe is not an error.
 pub(crate) fn data(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
+    if cfg!(test) {
+        // The test harness keeps what these macros print, and shows it when a test fails.
+        println!("{line}");
+    } else {
+        let _ = writeln!(std::io::stdout().lock(), "{line}");
+    }
 }
 
 /// Writes one line of progress or log to stderr.
 pub(crate) fn log(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    if cfg!(test) {
+        eprintln!("{line}");
+    } else {
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    }
 }

@@ -46,10 +46,6 @@ impl FileState {
 
 impl Watched {
     /// Begins to watch. `what` names the file in messages, for example `the program`.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub(crate) fn begin(what: &'static str, path: &Path) -> anyhow::Result<Watched> {
         let state = read_state(what, path)?;
         let sha256 = read_sha256(path)?;
@@ -64,7 +60,6 @@ impl Watched {
     /// Looks whether the content is what it was.
     ///
     /// # Errors
-    ///
     /// When it is not, or cannot be read any more.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         let state = read_state(self.what, &self.path)?;
@@ -77,19 +72,19 @@ impl Watched {
             return Ok(());
         }
         Err(anyhow::anyhow!(
-            "{} `{}` changed in the middle: SHA-256 was {}, is {}",
+            "{} `{}` changed during the run: its SHA-256 was {} and is now {}",
             self.what,
             self.path.display(),
             &self.sha256[..12],
             &now[..12]
         ))
-        .hint("runs before and after the change cannot be compared; start again")
+        .hint("runs before and after the change cannot be compared; start over")
     }
 }
 
 fn read_state(what: &str, path: &Path) -> anyhow::Result<FileState> {
     let metadata = std::fs::metadata(path)
-        .with_context(|| format!("cannot look at {what} `{}`", path.display()))?;
+        .with_context(|| format!("cannot read {what} `{}`", path.display()))?;
     Ok(FileState::of(&metadata))
 }
 
@@ -111,9 +106,9 @@ mod tests {
         // Other content of the same size.
         std::fs::write(&path, "two").unwrap();
         let error = watched.check().unwrap_err();
-        assert!(error.to_string().contains("changed in the middle"), "{error:#}");
+        assert!(error.to_string().contains("changed during the run"), "{error:#}");
         std::fs::remove_file(&path).unwrap();
         let error = watched.check().unwrap_err();
-        assert!(error.to_string().starts_with("cannot look at the program"), "{error:#}");
+        assert!(error.to_string().starts_with("cannot read the program"), "{error:#}");
     }
 }

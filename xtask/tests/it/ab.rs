@@ -237,6 +237,16 @@ fn base_running_out_of_memory_ends_it_at_once_and_the_next_comparison_is_refused
 }
 
 #[test]
+fn weights_that_cannot_fit_stop_it_before_anything_is_launched() {
+    let lab = Lab::new(Script::new().cell(cell()));
+    let args = ["--env", "FEATURE=1", "--pairs", "6"];
+    let ran = lab.ab_command(&args).env("BENCH_MEM_OVERHEAD_FACTOR", "1e15").run().exits_with(2);
+    assert!(ran.stderr.contains("is not launched: weights of "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: BENCH_MEM_OVERHEAD_FACTOR scales"), "{}", ran.stderr);
+    assert!(lab.launches().is_empty());
+}
+
+#[test]
 fn a_launch_that_the_host_did_not_survive_is_not_made_again() {
     let lab = Lab::new(Script::new().cell(cell()));
     lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(0);
@@ -350,7 +360,7 @@ fn a_program_swapped_in_the_middle_is_an_error() {
     lab.write_scripted_program("runner.sh", "script.toml", swap);
     let ran = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(2);
     assert!(ran.stderr.contains("error: the program"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("changed in the middle"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("changed during the run"), "{}", ran.stderr);
     assert_eq!(lab.launches().len(), 5);
     assert_eq!(lab.result()["partial"], true, "what was measured is kept");
 }

@@ -89,7 +89,7 @@ fn a_cuda_crate_in_the_default_build_is_a_failure() {
     let lab = Lab::new("never");
     lab.write_cargo("never", "engine v0.1.0\ncudarc v0.19.10");
     let output = lab.check(&[]).exits_with(1);
-    assert!(output.stderr.contains("the engine reaches `cudarc` without the feature `cuda`"));
+    assert!(output.stderr.contains("the engine depends on `cudarc` without the feature `cuda`"));
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn kernels_of_another_compiler_are_made_anew() {
     let is_cleaned = || {
         lab.remove("calls");
         lab.setup_with_toolkit(&[]).exits_with(0);
-        lab.read("calls").contains("clean --quiet --locked --release --package candle-kernels")
+        lab.read("calls").contains("clean --quiet --locked --package candle-kernels --release")
     };
     assert!(is_cleaned());
     assert!(!is_cleaned());

@@ -109,7 +109,7 @@ fn prune_by_a_fix_drops_the_commits_before_it_alone() {
         ran
     );
     let stdout = run(&workspace, &["explain", "b", "512"]).stdout;
-    assert!(stdout.contains(&format!("with commit {fix}, 1 commit before HEAD")), "{stdout}");
+    assert!(stdout.contains(&format!("at commit {fix}, 1 commit before HEAD")), "{stdout}");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn prune_by_a_fix_that_git_does_not_know_changes_nothing() {
     let record = b"a,512,2026-07-01,8f14e45,,a.csv\n";
     let workspace = workspace(record);
     let output = run(&workspace, &["prune", "--fixed-by", "HEAD"]).exits_with(2);
-    assert!(output.stderr.starts_with("error: git knows no repository here: "));
+    assert!(output.stderr.starts_with("error: git cannot be asked here: "));
     workspace.git(&["init", "--quiet"]);
     commit(&workspace, "first");
     let output = run(&workspace, &["prune", "--fixed-by", "v9"]).exits_with(2);

@@ -40,7 +40,7 @@ fn the_newest_sweep_is_drawn_and_what_is_not_one_is_passed_over() {
     docs/new/a.svg
     --- stderr
     note: cannot draw `[ROOT]/benchmarks/other.csv`: line 1: no column `model`, so it is not the CSV of a sweep; passed over
-    warning: `benchmarks/a.csv.journal.jsonl`, line 2: cut off, left out
+    warning: `benchmarks/a.csv.journal.jsonl`, line 2 is cut off; ignored
     report: `benchmarks/a.csv`: 1 model, 1 cell measured, 1 not
     ");
     let picture = workspace.read("docs/new/a.svg");

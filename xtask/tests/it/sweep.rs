@@ -80,7 +80,11 @@ fn a_runner_whose_program_is_not_there_stops_before_the_first_cell() {
          \"{prompt_tokens}\"]\n",
     );
     let ran = sweep(&workspace, &[CONFIG[0], CONFIG[1], "--runner", "gone"]).exits_with(2);
-    assert!(ran.stderr.contains("runner `gone`: no program `no-such-program`"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("runner `gone`: program `no-such-program` not found"),
+        "{}",
+        ran.stderr
+    );
     assert!(workspace.names("benchmarks").iter().all(|name| !name.ends_with(".csv")));
 }
 
@@ -115,7 +119,7 @@ fn a_changed_sweep_is_not_resumed() {
 
     let ran = sweep(&workspace, &["--resume", "out.csv", "--max-tokens", "16"]).exits_with(2);
     for part in [
-        "error: rows before and after could not be compared:",
+        "error: rows from before and after these changes could not be compared:",
         "\n  max_tokens: 32 → 16\n",
         "hint: undo the change",
     ] {
@@ -143,8 +147,10 @@ fn what_leaves_rows_comparable_is_taken_over_with_a_note() {
     workspace.write("bench-configs/runners/scripted.toml", lines.join("\n"));
     let changed = ["--resume", "out.csv", "--timeout", "90", "--cooldown", "1"];
     let ran = sweep(&workspace, &changed).exits_with(0);
-    for note in ["note: taken over: timeout_s: 60 → 90", "note: taken over: cooldown_s: 0 → 1"]
-    {
+    for note in [
+        "note: changed since the last start: timeout_s: 60 → 90",
+        "note: changed since the last start: cooldown_s: 0 → 1",
+    ] {
         assert!(ran.stderr.contains(note), "no `{note}` in {}", ran.stderr);
     }
     let starts: Vec<_> = workspace
@@ -185,7 +191,7 @@ fn an_edited_csv_is_not_gone_on_with_and_a_short_one_is_completed() {
     let edited = whole.replacen(",512,32,", ",512,33,", 1);
     workspace.write("out.csv", &edited);
     let ran = sweep(&workspace, &["--resume", "out.csv"]).exits_with(2);
-    assert!(ran.stderr.contains("out.csv`, line 2: not what its journal says"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("out.csv`, line 2 differs from its journal"), "{}", ran.stderr);
     assert_eq!(workspace.read("out.csv"), edited);
     assert_eq!(workspace.launches().len(), 4);
 }
@@ -237,7 +243,7 @@ fn a_variable_that_is_neither_on_nor_off_leaves_the_record_in_force() {
     workspace.write("benchmarks/.oom-record", "a,1,2026-07-03,abc1234,,old.csv\n");
     let args = ["sweep", CONFIG[0], CONFIG[1], "--models", "a", "--output", "out.csv"];
     let ran = workspace.command(&args).env("MLXCEL_BENCH_IGNORE_OOM_RECORD", "maybe").run();
-    assert!(ran.stderr.contains("`maybe` is neither on nor off; the OOM record stays in force"));
+    assert!(ran.stderr.contains("`maybe` is neither on nor off; the OOM record remains in force"));
     assert_eq!(workspace.launches().len(), 0);
 }
 

@@ -49,7 +49,7 @@ impl Gguf {
                 Ok(value) => Ok(Some(value)),
                 Err(_) => Err(bad(key, format!("is {value}, which is negative"))),
             },
-            Some(other) => Err(bad(key, format!("is no whole number but {}", kind(other)))),
+            Some(other) => Err(bad(key, format!("must be a whole number, not {}", kind(other)))),
         }
     }
 
@@ -71,7 +71,7 @@ impl Gguf {
             Some(Value::Float(value)) => Ok(Some(*value)),
             Some(Value::Unsigned(value)) => Ok(Some(*value as f64)),
             Some(Value::Signed(value)) => Ok(Some(*value as f64)),
-            Some(other) => Err(bad(key, format!("is no number but {}", kind(other)))),
+            Some(other) => Err(bad(key, format!("must be a number, not {}", kind(other)))),
         }
     }
 
@@ -83,7 +83,7 @@ impl Gguf {
         match self.metadata.get(key) {
             None => Ok(None),
             Some(Value::String(value)) => Ok(Some(value)),
-            Some(other) => Err(bad(key, format!("is no text but {}", kind(other)))),
+            Some(other) => Err(bad(key, format!("must be a string, not {}", kind(other)))),
         }
     }
 
@@ -95,7 +95,7 @@ impl Gguf {
         match self.metadata.get(key) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
-            Some(other) => Err(bad(key, format!("is no truth value but {}", kind(other)))),
+            Some(other) => Err(bad(key, format!("must be a boolean, not {}", kind(other)))),
         }
     }
 
@@ -107,7 +107,7 @@ impl Gguf {
         match self.metadata.get(key) {
             None => Ok(None),
             Some(Value::Array(Array::String(values))) => Ok(Some(values)),
-            Some(other) => Err(bad(key, format!("is no list of texts but {}", kind(other)))),
+            Some(other) => Err(bad(key, format!("must be a list of strings, not {}", kind(other)))),
         }
     }
 }
@@ -120,8 +120,8 @@ fn kind(value: &Value) -> &'static str {
     match value {
         Value::Unsigned(_) | Value::Signed(_) => "a whole number",
         Value::Float(_) => "a float",
-        Value::Bool(_) => "a truth value",
-        Value::String(_) => "a text",
+        Value::Bool(_) => "a boolean",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
     }
 }

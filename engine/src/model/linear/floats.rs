@@ -9,7 +9,7 @@ use crate::model::gguf::TensorType;
 use crate::model::simd::{Kernel, Kernels, Scalar, Simd, dispatch};
 
 use super::format::{Inputs, ROWS};
-use super::product::Output;
+use super::product::{LINE, Output, PREFETCH_BYTES};
 
 /// A float type.
 pub(super) trait Float: 'static {
@@ -125,6 +125,11 @@ impl<'a, F: Float> Work<'a, F> {
         let mut totals = [[S::splat(0.0); V]; M];
         for column in 0..self.columns {
             let at = column * ROWS * F::BYTES;
+            if M == 1 && at.is_multiple_of(LINE) {
+                for weights in &weights {
+                    S::prefetch(weights.wrapping_add(at + PREFETCH_BYTES));
+                }
+            }
             let weights: [S::F; V] = std::array::from_fn(|v| F::load::<S>(weights[v].add(at)));
             for (totals, x) in totals.iter_mut().zip(&xs) {
                 let x = S::splat(*x.add(column));

@@ -101,59 +101,91 @@ impl<'a, F: Format> Work<'a, F> {
             std::array::from_fn(|m| &self.bytes[(row + m) * stride..][..stride]);
         let group_bytes = self.width * F::TILE_BYTES;
         for (group, tiles) in self.tiles.chunks_exact(group_bytes).enumerate().take(self.groups) {
-            for part in 0..ROWS / S::LANES {
-                let totals = products::<S, F, M>(tiles, part, &acts);
-                for (m, &total) in totals.iter().enumerate() {
-                    self.out.write::<S>(row + m, group, part, total);
+            // One row takes all parts of a tile at once, so that memory is read in one stream.
+            if M == 1 && S::LANES == 8 {
+                self.group::<S, M, 2>(row, group, 0, tiles, &acts);
+            } else {
+                for part in 0..ROWS / S::LANES {
+                    self.group::<S, M, 1>(row, group, part, tiles, &acts);
                 }
+            }
+        }
+    }
+
+    /// `P` parts of a group, from `part` on.
+    #[inline(always)]
+    unsafe fn group<S: Simd, const M: usize, const P: usize>(
+        &self,
+        row: usize,
+        group: usize,
+        part: usize,
+        tiles: &[u8],
+        acts: &[&[Quantised]; M],
+    ) {
+        let mut totals = [[S::splat(0.0); M]; P];
+        for (index, tile) in tiles.chunks_exact(F::TILE_BYTES).enumerate() {
+            if M == 1 {
+                for line in 0..F::TILE_BYTES.div_ceil(LINE) {
+                    S::prefetch(tile.as_ptr().wrapping_add(PREFETCH_BYTES + line * LINE));
+                }
+            }
+            for (own, totals) in totals.iter_mut().enumerate() {
+                add_products::<S, F, M>(tile.as_ptr(), part + own, index, acts, totals);
+            }
+        }
+        for (own, totals) in totals.iter().enumerate() {
+            for (m, &total) in totals.iter().enumerate() {
+                self.out.write::<S>(row + m, group, part + own, total);
             }
         }
     }
 }
 
-/// A group of 16 rows, or the part of them that fits a vector, times `M` rows of activations.
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+/// How far ahead of one row's products weights are asked for.
+pub(super) const PREFETCH_BYTES: usize = 2048;
+
+/// Adds the products of a part of tile number `index` with `M` rows of activations.
 #[inline(always)]
-unsafe fn products<S: Simd, F: Format, const M: usize>(
-    tiles: &[u8],
+unsafe fn add_products<S: Simd, F: Format, const M: usize>(
+    tile: *const u8,
     part: usize,
+    index: usize,
     acts: &[&[Quantised]; M],
-) -> [S::F; M] {
-    let mut totals = [S::splat(0.0); M];
-    for (index, tile) in tiles.chunks_exact(F::TILE_BYTES).enumerate() {
-        let tile = tile.as_ptr();
-        let Scales { scales, offsets } = F::scales::<S>(tile, part);
-        for unit in 0..F::UNITS {
-            let weights = F::integers::<S>(tile, unit, part);
-            for (total, acts) in totals.iter_mut().zip(acts) {
-                let act = acts.get_unchecked(index * F::UNITS + unit);
-                let (bytes, scale) = (act.bytes.as_ptr(), S::splat(act.scale));
-                if F::HALVES {
-                    let first = S::to_f32(dot::<S, F>(&weights[..4], bytes));
-                    let second = S::to_f32(dot::<S, F>(&weights[4..], bytes.add(16)));
-                    let both = S::mul(first, scales[2 * unit]);
-                    let both = S::mul_add(second, scales[2 * unit + 1], both);
-                    *total = S::mul_add(both, scale, *total);
-                    if F::OFFSETS {
-                        let first_sum = S::splat(act.first_sum);
-                        *total = S::mul_add(offsets[2 * unit], first_sum, *total);
-                        *total = S::mul_add(offsets[2 * unit + 1], S::splat(act.sum), *total);
-                    }
+    totals: &mut [S::F; M],
+) {
+    let Scales { scales, offsets } = F::scales::<S>(tile, part);
+    for unit in 0..F::UNITS {
+        let weights = F::integers::<S>(tile, unit, part);
+        for (total, acts) in totals.iter_mut().zip(acts) {
+            let act = acts.get_unchecked(index * F::UNITS + unit);
+            let (bytes, scale) = (act.bytes.as_ptr(), S::splat(act.scale));
+            if F::HALVES {
+                let first = S::to_f32(dot::<S, F>(&weights[..4], bytes));
+                let second = S::to_f32(dot::<S, F>(&weights[4..], bytes.add(16)));
+                let both = S::mul(first, scales[2 * unit]);
+                let both = S::mul_add(second, scales[2 * unit + 1], both);
+                *total = S::mul_add(both, scale, *total);
+                if F::OFFSETS {
+                    let first_sum = S::splat(act.first_sum);
+                    *total = S::mul_add(offsets[2 * unit], first_sum, *total);
+                    *total = S::mul_add(offsets[2 * unit + 1], S::splat(act.sum), *total);
+                }
+            } else {
+                let product = if F::BITS == 8 {
+                    S::dot_signed(&weights, bytes, act.minus_128_sum)
                 } else {
-                    let product = if F::BITS == 8 {
-                        S::dot_signed(&weights, bytes, act.minus_128_sum)
-                    } else {
-                        dot::<S, F>(&weights, bytes)
-                    };
-                    let product = S::mul(S::to_f32(product), scales[unit]);
-                    *total = S::mul_add(product, scale, *total);
-                    if F::OFFSETS {
-                        *total = S::mul_add(offsets[unit], S::splat(act.sum), *total);
-                    }
+                    dot::<S, F>(&weights, bytes)
+                };
+                let product = S::mul(S::to_f32(product), scales[unit]);
+                *total = S::mul_add(product, scale, *total);
+                if F::OFFSETS {
+                    *total = S::mul_add(offsets[unit], S::splat(act.sum), *total);
                 }
             }
         }
     }
-    totals
 }
 
 /// [`Simd::dot`] for the bits that the format has.

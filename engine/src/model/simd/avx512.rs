@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::avx2::load_whole;
 use super::{Kernel, Simd};
 
 /// F, BW, DQ, VL and VNNI.
@@ -33,6 +34,10 @@ impl Simd for Avx512Vnni {
     #[inline(always)]
     unsafe fn load(from: *const u8) -> __m512i {
         _mm512_loadu_si512(from.cast())
+    }
+    #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
     #[inline(always)]
     unsafe fn store(to: *mut u8, a: __m512i) {
@@ -104,7 +109,7 @@ impl Simd for Avx512Vnni {
     }
     #[inline(always)]
     unsafe fn load_f16(from: *const u8) -> __m512 {
-        _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))
+        _mm512_cvtph_ps(load_whole(from))
     }
     #[inline(always)]
     unsafe fn store_f16(to: *mut u8, a: __m512) {
@@ -113,7 +118,7 @@ impl Simd for Avx512Vnni {
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const u8) -> __m512 {
-        let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+        let wide = _mm512_cvtepu16_epi32(load_whole(from));
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
     }
     #[inline(always)]

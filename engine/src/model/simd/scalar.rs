@@ -50,6 +50,8 @@ impl Simd for Scalar {
         unsafe { read(from, u32::from_le_bytes) }
     }
     #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+    #[inline(always)]
     unsafe fn store(to: *mut u8, a: Self::I) {
         // SAFETY: the caller vouches for 64 bytes.
         unsafe { to.cast::<[u32; LANES]>().write_unaligned(a.map(u32::to_le)) }

@@ -19,7 +19,7 @@ pub(crate) fn start(text: &str, pairs: Option<usize>) -> AbStart {
         args: Vec::new(),
         plan: parse_ab(Some(("x.toml", text)), &args).unwrap(),
         identity: Identity::default(),
-        host: HostNote::default(),
+        host: HostFacts::default(),
         hardware: "chip".to_owned(),
         device_bytes: None,
         commit: "unknown".to_owned(),

@@ -117,3 +117,12 @@ proptest! {
         prop_assert!(slug.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'));
     }
 }
+
+#[test]
+fn a_limit_that_json_could_not_keep_is_refused() {
+    for (name, value) in [("max_other_load_pct", "inf"), ("flat_mib_per_token", "nan")] {
+        let text = format!("{name} = {value}\n");
+        let error = parse_ab(Some(("a.toml", &text)), &args(&["A=0"], &[])).unwrap_err();
+        assert!(format!("{error:#}").contains(&format!("{name} must be ")), "{error:#}");
+    }
+}

@@ -142,7 +142,7 @@ impl<'a, E: Executor> Comparison<'a, E> {
     ///
     /// # Errors
     ///
-    /// A file that changed in the middle, a program that cannot be started, a full disk.
+    /// A file that changed during the run, a program that cannot be started, a full disk.
     pub(super) fn run(&mut self) -> anyhow::Result<()> {
         let mut block = 0;
         let stop = loop {

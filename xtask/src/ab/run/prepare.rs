@@ -13,7 +13,6 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::cell::guard::file::read_guard_of_model;
 use crate::cell::guard::{Guard, RecordRule};
-use crate::cell::journal::HostNote;
 use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store, render_command};
 use crate::cell::spec::CellSpec;
 use crate::model::reference::{ModelKind, ResolvedModel, is_weight_file};
@@ -101,7 +100,7 @@ fn prepare_new(root: &Path, args: &Args, facts: &HostFacts) -> anyhow::Result<(P
         date,
         args: env::read_args(),
         identity: found.identity.clone(),
-        host: HostNote::from(facts),
+        host: facts.clone(),
         hardware: facts.hardware(),
         device_bytes: facts.device_memory_bytes(),
         commit: git.commit,

@@ -35,7 +35,6 @@ const READ_BYTES: usize = 64 * 1024;
 /// Starts a child and stays with it until it and its group have ended.
 ///
 /// # Errors
-///
 /// When it cannot be started at all. How it ends is never an error.
 pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Result<ChildEnd> {
     let oom_kills_before = host::read_cgroup_oom_kills();
@@ -131,7 +130,6 @@ fn set_limits(memory_limit_bytes: Option<u64>, harness: Pid) -> std::io::Result<
     Ok(())
 }
 
-/// One output stream of the child.
 struct Stream {
     pipe: Option<std::fs::File>,
     capture: Capture,
@@ -277,14 +275,13 @@ fn watch_exit(pid: Pid) -> anyhow::Result<std::io::PipeReader> {
     Ok(reader)
 }
 
-/// Sends a signal to every process of the group; none being left is no error.
+/// Sends a signal to every process of the group; it is not an error if none is left.
 ///
 /// The group's leader is not reaped while this is called, so the number is still its own.
 fn kill_group(pid: Pid, signal: Signal) {
     let _ = rustix::process::kill_process_group(pid, signal);
 }
 
-/// What the process used.
 struct Usage {
     cpu: Duration,
     rss_peak_bytes: Option<u64>,

@@ -22,7 +22,6 @@ pub(crate) struct RealExecutor {
 }
 
 impl RealExecutor {
-    /// An executor for the workspace at `root`.
     pub(crate) fn new(root: &Path, interrupt: Interrupt) -> RealExecutor {
         let (record_path, boot_id) = (root.join(RECORD_PATH), boot::read_boot_id());
         RealExecutor { record_path, interrupt, boot_id }

@@ -12,7 +12,6 @@ use crate::cell::oom_pattern::PatternSearch;
 use crate::cell::quiet::HostSample;
 use crate::oom_record::OomEntry;
 
-/// How a scripted process ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
     pub(crate) exit: ExitKind,
@@ -54,15 +53,12 @@ impl Ending {
 /// Decides how a process ends; an error where it cannot be started.
 type Script<'a> = Box<dyn FnMut(&ChildSpec) -> anyhow::Result<Ending> + 'a>;
 
-/// Plays a script.
 pub(crate) struct ScriptedExecutor<'a> {
     script: Script<'a>,
     files: BTreeMap<PathBuf, String>,
     /// Every process that was started, as words.
     pub(crate) launched: Vec<Vec<String>>,
-    /// Every pause.
     pub(crate) pauses: Vec<Duration>,
-    /// Everything that was recorded.
     pub(crate) recorded: Vec<OomEntry>,
     /// What the system is said to have counted, one for each look; the last stays.
     pub(crate) samples: Vec<HostSample>,

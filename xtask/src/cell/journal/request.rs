@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What computes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Device {
@@ -22,21 +21,13 @@ pub(crate) struct Request {
     pub(crate) config: Option<String>,
     /// Words that stand for models.
     pub(crate) models: Option<Vec<String>>,
-    /// Prompt lengths.
     pub(crate) lengths: Option<Vec<u64>>,
-    /// Tokens to generate at most.
     pub(crate) max_tokens: Option<u64>,
-    /// Tokens of the discarded pass.
     pub(crate) warmup_tokens: Option<u64>,
-    /// When a cell is ended, in seconds.
     pub(crate) timeout_s: Option<f64>,
-    /// Pause after each launched cell, in seconds.
     pub(crate) cooldown_s: Option<f64>,
-    /// Pause after a cell that was hard on the machine, in seconds.
     pub(crate) big_cooldown_s: Option<f64>,
-    /// The runner's name.
     pub(crate) runner: Option<String>,
-    /// Limit on the address space of each cell.
     pub(crate) cell_memory_limit_mb: Option<u64>,
     /// Cells that run out of memory without being launched, as `MODEL:LEN[,MODEL:LEN…]`.
     pub(crate) fake_oom: Option<String>,

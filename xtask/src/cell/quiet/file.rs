@@ -6,7 +6,7 @@ use crate::cell::quiet::{HostSample, parse_busy_ticks, parse_processors};
 use crate::sys::driver::{self, Answer, DriverFacts};
 use crate::sys::hardware::parse_keyed_count;
 
-/// Reads the counters of this moment. What cannot be read is none.
+/// Reads the counters of this moment. What cannot be read is `None`.
 pub(crate) fn read_host_sample() -> HostSample {
     let stat = read("/proc/stat");
     let vmstat = read("/proc/vmstat");

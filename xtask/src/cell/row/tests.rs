@@ -78,8 +78,8 @@ fn tokens_are_found_from_the_end_in_both_histories() {
 fn what_is_no_csv_is_refused_with_its_line() {
     let error = |text: &str| parse_csv(text).unwrap_err().to_string();
     assert_eq!(error("a,b\n\"c,d\n"), "line 2: a quoted field that is never closed");
-    assert_eq!(error("a\nb\n\"c\"d\n"), "line 3: text behind a closing quote");
-    assert_eq!(error("a\nb\"c\n"), "line 2: a quote within a field that is not quoted");
+    assert_eq!(error("a\nb\n\"c\"d\n"), "line 3: text after a closing quote");
+    assert_eq!(error("a\nb\"c\n"), "line 2: a quote inside an unquoted field");
 }
 
 #[test]

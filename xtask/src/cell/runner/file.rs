@@ -16,8 +16,7 @@ const RUNNERS_DIR: &str = "bench-configs/runners";
 /// Reads the definition of a runner; its text comes with it.
 ///
 /// # Errors
-///
-/// When there is none of that name (the error names those there are), or it is no definition.
+/// When there is none of that name (the error names those there are), or it is not a definition.
 pub(crate) fn read_runner(root: &Path, name: &str) -> anyhow::Result<(Runner, String)> {
     let known: Vec<String> = files::list_files(&root.join(RUNNERS_DIR))
         .iter()
@@ -60,6 +59,6 @@ pub(crate) fn find_program(
     let program = command.first().map(String::as_str).unwrap_or_default();
     let path = program_path(root, program);
     host::which(&path.to_string_lossy())
-        .with_context(|| format!("runner `{}`: no program `{program}`", runner.name))
+        .with_context(|| format!("runner `{}`: program `{program}` not found", runner.name))
         .hint("install it, or give its path in the runner's definition in bench-configs/runners/")
 }

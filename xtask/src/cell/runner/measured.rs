@@ -1,24 +1,18 @@
 //! What a runner measured, read from the formats that it may come in. A value that is not there, or
-//! is no finite number, is `None`, never 0.
+//! is not a finite number, is `None`, never 0.
 
 use formats::cell_report::CellReport;
 use serde::{Deserialize, Serialize};
 
-/// The numbers of one cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Measured {
     /// Tokens that the prompt really had.
     pub(crate) prompt_tokens: Option<u64>,
-    /// Tokens that were generated.
     pub(crate) generated_tokens: Option<u64>,
-    /// Time of prefill, in milliseconds.
     pub(crate) prefill_ms: Option<f64>,
-    /// Prompt tokens a second.
     pub(crate) prefill_tok_s: Option<f64>,
-    /// Time of decode, in milliseconds.
     pub(crate) decode_ms: Option<f64>,
-    /// Generated tokens a second.
     pub(crate) decode_tok_s: Option<f64>,
     /// Tokens in the KV cache when decode began, where the runner says so.
     pub(crate) decode_kv_tokens: Option<u64>,

@@ -66,10 +66,9 @@ impl Template {
         Template { pieces: vec![Piece::Text(text.to_owned())] }
     }
 
-    /// Parses one template.
     pub(super) fn parse(text: &str) -> anyhow::Result<Template> {
         if text.contains('\0') {
-            bail!("`{}` holds a NUL, which no argument can", text.escape_debug());
+            bail!("`{}` contains a NUL byte, which an argument cannot", text.escape_debug());
         }
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -84,8 +83,8 @@ impl Template {
                 continue;
             }
             let Some((name, after)) = rest.split_once('}').filter(|_| brace == "{") else {
-                return Err(anyhow!("`{text}` holds a lone `{brace}`"))
-                    .hint("write `{{` or `}}` where a brace is meant");
+                return Err(anyhow!("`{text}` has an unmatched `{brace}`"))
+                    .hint("write `{{` or `}}` for a literal brace");
             };
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
@@ -154,7 +153,7 @@ fn find_placeholder(name: &str) -> anyhow::Result<Placeholder> {
         return Ok(*placeholder);
     }
     let list = known().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
-    let error = anyhow!("unknown placeholder {{{name}}}; known are {list}");
+    let error = anyhow!("unknown placeholder {{{name}}}; expected one of {list}");
     match nearest(name, known()) {
         Some(near) => Err(error).hint(format!("did you mean {{{near}}}?")),
         None => Err(error),

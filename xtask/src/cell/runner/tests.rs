@@ -73,7 +73,7 @@ fn an_unknown_placeholder_is_an_error_that_names_the_known_ones() {
     assert_eq!(
         error_of(&text),
         "error: runner `r` in r.toml\n  caused by: `command`, element 3\n  caused by: unknown \
-         placeholder {prompt_token}; known are {model}, {model_path}, {prompt_tokens}, \
+         placeholder {prompt_token}; expected one of {model}, {model_path}, {prompt_tokens}, \
          {max_tokens}, {warmup_tokens}, {threads}, {report}, {target_dir}\nhint: did you mean \
          {prompt_tokens}?"
     );
@@ -88,7 +88,7 @@ fn an_unknown_placeholder_is_an_error_that_names_the_known_ones() {
 fn lone_braces_are_errors() {
     for lone in ["{", "a}b", "{model", "}{"] {
         let error = error_of(&MINIMAL.replace("prog", &format!("prog\", \"{lone}")));
-        assert!(error.contains(&format!("`{lone}` holds a lone `")), "{error}");
+        assert!(error.contains(&format!("`{lone}` has an unmatched `")), "{error}");
     }
 }
 
@@ -129,7 +129,7 @@ fn a_command_that_cannot_measure_a_cell_is_refused() {
             r#"result = "profile-text"
             env = { "A=B" = "" }
             command = ["prog", "{model}", "{prompt_tokens}"]"#,
-            "`env`: `A=B` is no name",
+            "`env`: `A=B` is not a variable name",
         ),
     ];
     for (text, expected) in cases {
@@ -142,12 +142,12 @@ fn a_command_that_cannot_measure_a_cell_is_refused() {
 fn errors_of_the_definition_name_line_and_nearest_key() {
     assert_eq!(
         error_of("comand = []\nresult = \"report\"\n"),
-        "error: r.toml:1: unknown key `comand`; known are `summary`, `result`, `models`, `command`, \
+        "error: r.toml:1: unknown key `comand`; expected one of `summary`, `result`, `models`, `command`, \
          `env`, `build`\nhint: did you mean `command`?"
     );
     assert_eq!(
         error_of("result = \"llama-bench\"\ncommand = []\n"),
-        "error: r.toml:1: unknown value `llama-bench`; known are `report`, `profile-text`, \
+        "error: r.toml:1: unknown value `llama-bench`; expected one of `report`, `profile-text`, \
          `llama-bench-json`\nhint: did you mean `llama-bench-json`?"
     );
     let error = error_of("result = \"report\"\ncommand = [1]\n");

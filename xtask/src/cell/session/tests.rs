@@ -3,11 +3,11 @@ use std::path::Path;
 use super::*;
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::executor::scripted::{Ending, ScriptedExecutor};
-use crate::cell::grid::FakeCell;
+use crate::cell::grid::{self, FakeCell};
 use crate::cell::guard::RecordRule;
 use crate::cell::quiet::HostSample;
 use crate::cell::runner::{CellVars, Runner, parse_runner};
-use crate::model::reference::{ModelKind, ResolvedModel};
+use crate::model::reference::ResolvedModel;
 use crate::oom_record::{OomRecord, parse_record};
 
 /// Keeps what it is told, in order.
@@ -39,14 +39,7 @@ impl Ledger for Notes {
 }
 
 fn model() -> ResolvedModel {
-    ResolvedModel {
-        name: "llama".to_owned(),
-        path: "models/llama".to_owned(),
-        tracked_path: "models/llama".to_owned(),
-        kind: ModelKind::Gguf,
-        weight_bytes: Some(1 << 20),
-        note: None,
-    }
+    grid::tests::model("llama")
 }
 
 fn runner() -> Runner {
@@ -232,7 +225,7 @@ fn a_watched_cell_says_what_disturbed_it() {
     let watch = Watch { pause: Duration::from_millis(250), limits };
     let end = session.run(cell, &spec(&runner, 512), Some(watch), &mut Notes::default()).unwrap();
     let End::Ran(outcome) = end else { panic!("not run") };
-    assert_eq!(outcome.quiet.unwrap().disturbances, ["7 pages were swapped"]);
+    assert_eq!(outcome.quiet.unwrap().disturbances, ["swapped: 7 pages"]);
     assert_eq!(session.executor().pauses, [Duration::from_millis(250)]);
 }
 
@@ -246,7 +239,7 @@ fn a_single_cell_that_is_recorded_is_refused_with_what_overrides_it() {
         crate::base::diagnostic::render_error(&error),
         "error: `llama` at 512 prompt tokens is not launched: the OOM record holds \
          `llama,512,2026-01-01,abc,,y.csv`\nhint: `cargo xtask ab --ignore-oom-record` launches it \
-         all the same; `cargo xtask oom-record prune --model llama` drops what the record holds of it"
+         anyway; `cargo xtask oom-record prune --model llama` removes its lines from the record"
     );
 }
 

@@ -4,13 +4,13 @@ use super::seen::LegNumbers;
 
 /// No run takes longer, however much time is left.
 pub(crate) const LEG_LIMIT_S: f64 = 150.0;
-/// What a first run with a model is taken to need: its weights may have to be generated.
+/// What a first run with a model is assumed to need: its weights may have to be generated.
 const FIRST_RUN_S: f64 = 20.0;
-/// Estimates are exceeded by a little most of the time.
+/// Runs mostly take a little longer than estimated.
 const MARGIN: f64 = 1.15;
-/// A run that takes so many times its estimate hangs …
+/// A run that takes this many times its estimate hangs …
 const HANG_FACTOR: f64 = 4.0;
-/// … but none before this.
+/// … but not before this.
 const LEAST_HANG_S: f64 = 20.0;
 
 /// Whether a run that had to be stopped was hanging, rather than cut off by the budget.

@@ -29,7 +29,6 @@ const FEW_CALLS: f64 = 2.0;
 /// The driver that the cache is measured over, in the words of the report.
 const DRIVER: &str = "cuda";
 
-/// A verdict with what was seen.
 pub(super) struct Judged {
     verdict: CheckVerdict,
     seen: String,
@@ -260,8 +259,9 @@ fn find_wrong_setting(leg: &Leg, numbers: &LegNumbers) -> Option<String> {
     if state != wanted {
         return Some(format!("the allocator is `{state}`, but `{wanted}` was requested"));
     }
-    let cap = settings.and_then(|settings| settings.cap_bytes);
-    cap.filter(|_| leg.setting == Setting::Unbounded)
+    numbers
+        .cap_bytes()
+        .filter(|_| leg.setting == Setting::Unbounded)
         .map(|cap| format!("a cap of {cap} bytes is in force, but none was requested"))
 }
 

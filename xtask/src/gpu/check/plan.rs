@@ -38,7 +38,6 @@ impl Setting {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leg {
-    /// Its name within the check.
     pub(crate) name: String,
     pub(crate) model: String,
     pub(crate) setting: Setting,
@@ -49,7 +48,7 @@ pub(crate) struct Leg {
 }
 
 impl Leg {
-    /// What it changes of the model's run, by name; `None` where it runs as anybody would run it.
+    /// What it changes about the model's run, as a name; `None` where it changes nothing.
     pub(crate) fn variant(&self) -> Option<String> {
         match (self.setting, self.leave_free_mib) {
             (Setting::On, None) => None,
@@ -59,7 +58,6 @@ impl Leg {
     }
 }
 
-/// What a check is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckKind {
     /// The program runs at all, and on the device.

@@ -46,7 +46,10 @@ pub(crate) fn render_summary(result: &GpuResult) -> String {
 }
 
 /// `report.md`.
-pub(crate) fn render_page(result: &GpuResult, command: &str) -> String {
+///
+/// # Errors
+/// When the template is broken.
+pub(crate) fn render_page(result: &GpuResult, command: &str) -> anyhow::Result<String> {
     let rows: Vec<_> = result
         .checks
         .iter()
@@ -55,7 +58,7 @@ pub(crate) fn render_page(result: &GpuResult, command: &str) -> String {
         })
         .collect();
     let values = context! { result, command, summary => render_summary(result), rows };
-    page::render_page(include_str!("report.md.j2"), values).expect("a test renders every branch")
+    page::render_page(include_str!("report.md.j2"), values)
 }
 
 /// Lines of at most `width` characters, broken at spaces.
@@ -123,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_page_says_where_it_was_measured() {
-        let page = render_page(&result(), "cargo xtask gpu-check");
+        let page = render_page(&result(), "cargo xtask gpu-check").unwrap();
         let start = "# GPU check: NVIDIA H200\n\nMeasured on NVIDIA H200 · 2026-01-31 · commit \
                      abc1234\n\n```console\n$ cargo xtask gpu-check\n```\n\n1 passed, 1 failed, 1 not \
                      possible, in 201 of 280 s on NVIDIA H200.\n";
@@ -134,12 +137,12 @@ mod tests {
         );
         let standin =
             GpuResult { is_standin: true, interrupted: true, dirty: Some(true), ..result() };
-        let page = render_page(&standin, "x");
+        let page = render_page(&standin, "x").unwrap();
         let start = "\nRun over the stand-in driver: NVIDIA H200 · 2026-01-31 · commit abc1234, with \
                      uncommitted changes\n";
         assert!(page.contains(start), "{page}");
         assert!(page.contains("it says nothing about hardware; interrupted"), "{page}");
-        let unknown = render_page(&GpuResult { dirty: None, ..result() }, "x");
+        let unknown = render_page(&GpuResult { dirty: None, ..result() }, "x").unwrap();
         assert!(unknown.contains("abc1234, changes unknown\n"), "{unknown}");
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask gpu-check`: a built program on a GPU, within a budget of time.
 //!
-//! Plan the checks, make each one's runs as far as the time goes, judge it, and keep everything as it
-//! comes.
+//! Plans the checks, makes the runs of each as far as the time allows, judges it, and writes
+//! everything as it comes.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
 use crate::sys::{clock, env, files, git, host, terminal};
 
-use launch::Launcher;
+use launch::{LegLauncher, UnderTest};
 
 mod ending;
 mod launch;
@@ -51,9 +51,17 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let binary_sha256 = files::read_sha256(&binary)?;
     let planned = plan_checks(&names, plan);
     let session = open_session(root, args, &models, &planned, interrupt)?;
-    let setup = launch::Setup { root, binary, models, device: &args.device, started };
-    let out = args.out.as_deref();
-    let mut launcher = Launcher::new(setup, session, args.budget_s, out, &binary_sha256)?;
+    let under_test = UnderTest {
+        root,
+        binary,
+        binary_sha256: &binary_sha256,
+        models,
+        device: &args.device,
+        started,
+        budget_s: args.budget_s,
+        out: args.out.as_deref(),
+    };
+    let mut launcher = LegLauncher::new(under_test, session)?;
     let mut checks = Checks { launcher: &mut launcher, results: Vec::new(), measured: Vec::new() };
     let ran = checks.make_all(planned);
     let results = checks.results;
@@ -66,18 +74,18 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         card,
         commit: git.commit,
         dirty: git.dirty,
-        binary_sha256,
+        binary_sha256: binary_sha256.clone(),
         wall_s: started.elapsed().as_secs_f64(),
         budget_s: args.budget_s,
         interrupted: interrupt.is_set(),
         checks: results,
     };
-    // Whatever ended the runs: what they showed so far is on disk.
+    // Whatever ended the runs, what they showed so far goes to disk.
     let written = launcher.finish(&result);
     ran?;
     written?;
     if args.json {
-        terminal::data(&output::render_json(&result));
+        terminal::data(&output::render_json(&result)?);
     } else {
         terminal::data(&render::render_table(&result.checks));
     }
@@ -86,7 +94,6 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     if interrupt.is_set() {
         return Ok(Outcome::Interrupted);
     }
-    // Where nothing was checked, nothing is sound.
     if let Some(why) = result.find_nothing_checked() {
         return Err(anyhow!(why))
             .hint("allow more time with --budget-s, or fix what the table names");
@@ -141,7 +148,7 @@ fn find_models(root: &Path, words: &[String]) -> anyhow::Result<Vec<ResolvedMode
 
 /// The checks as they are made.
 struct Checks<'a, 'b, E> {
-    launcher: &'a mut Launcher<'b, E>,
+    launcher: &'a mut LegLauncher<'b, E>,
     results: Vec<CheckResult>,
     measured: Vec<(Leg, LegNumbers)>,
 }
@@ -149,7 +156,7 @@ struct Checks<'a, 'b, E> {
 impl<E: Executor> Checks<'_, '_, E> {
     fn make_all(&mut self, checks: Vec<Check>) -> anyhow::Result<()> {
         for check in checks {
-            if self.launcher.is_interrupted() {
+            if self.launcher.executor().is_interrupted() {
                 return Ok(());
             }
             let result = match self.find_obstacle(&check) {
@@ -157,7 +164,7 @@ impl<E: Executor> Checks<'_, '_, E> {
                 None => self.make(&check)?,
             };
             // A check that a signal cut off has no verdict.
-            if self.launcher.is_interrupted() && result.verdict != CheckVerdict::Pass {
+            if self.launcher.executor().is_interrupted() && result.verdict != CheckVerdict::Pass {
                 return Ok(());
             }
             self.launcher.keep_check(&result)?;
@@ -206,11 +213,11 @@ impl<E: Executor> Checks<'_, '_, E> {
         self.measured.iter().find(|(other, _)| is_free(other)).map(|(leg, run)| (leg, run))
     }
 
-    /// Makes the runs of a check, as far as the time goes.
+    /// Makes the runs of a check, as far as the time allows.
     fn run_all(&mut self, check: &Check) -> anyhow::Result<Vec<Run>> {
         let mut runs = Vec::new();
         for leg in &check.legs {
-            if self.launcher.is_interrupted() {
+            if self.launcher.executor().is_interrupted() {
                 break;
             }
             let earlier: Vec<&LegNumbers> = self
@@ -237,7 +244,7 @@ impl<E: Executor> Checks<'_, '_, E> {
     }
 }
 
-/// The environment of a run, beyond its setting: a folder `lib` beside the program is searched first.
+/// The environment of a run, besides its setting: a folder `lib` beside the program is searched first.
 fn library_env(binary: &Path) -> Vec<(String, Option<String>)> {
     let folder = binary.parent().map(|parent| parent.join("lib"));
     let Some(folder) = folder.filter(|folder| files::exists(folder)) else { return Vec::new() };
@@ -246,9 +253,12 @@ fn library_env(binary: &Path) -> Vec<(String, Option<String>)> {
     vec![("LD_LIBRARY_PATH".to_owned(), Some(path))]
 }
 
-/// A name of a run that a file can have.
+/// The name of a run, as a file can have it.
 fn file_name(number: usize, check: &str, leg: &str) -> anyhow::Result<String> {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
     let name: String = format!("{number:02}-{check}-{leg}").chars().map(safe).collect();
     (name.len() < 200).then_some(name).context("the name of the model is too long for a file")
 }
+
+#[cfg(test)]
+mod tests;

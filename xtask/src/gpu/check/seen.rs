@@ -10,7 +10,7 @@ const MIB: f64 = (1_u64 << 20) as f64;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LegEnd {
     Measured(Box<LegNumbers>),
-    /// Without, and that is the program's fault.
+    /// It left no numbers, through the program's fault.
     Failed(String),
     /// It was not made, or was ended because the time was up.
     Skipped(String),
@@ -88,6 +88,10 @@ impl LegNumbers {
         let state = settings.map_or("none", |settings| settings.state.as_str());
         let driver = settings.and_then(|settings| settings.driver.as_deref()).unwrap_or("none");
         (state, driver)
+    }
+
+    pub(crate) fn cap_bytes(&self) -> Option<u64> {
+        self.report.settings.allocator.as_ref()?.cap_bytes
     }
 
     pub(crate) fn card(&self) -> Option<&str> {

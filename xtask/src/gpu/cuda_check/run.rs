@@ -2,7 +2,7 @@
 //!
 //! Build the stand-in, name it, then let cargo check and test. Nothing here asks for a GPU.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 
@@ -19,9 +19,9 @@ use crate::sys::{clock, env, files, terminal};
 const FOLDER: &str = "cuda-standin";
 /// The stand-in for the compiler, below the workspace root.
 const TOOLKIT: &str = "cuda-standin/toolkit";
-/// The chip that builds over the stand-in are for: the stand-in runs no kernel that was compiled.
+/// The chip that builds over the stand-in are for; any would do, for no compiled kernel runs there.
 const COMPUTE_CAP: &str = "90";
-/// Crates that a build without the feature must not reach.
+/// Crates that a build without the feature must not depend on.
 const CUDA_CRATES: &[&str] = &["candle-kernels", "cudaforge", "cudarc"];
 
 /// Variables for a child; `None` removes one.
@@ -40,7 +40,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let profile = target.join(if args.bench { "release" } else { "debug" });
-    forget_other_kernels(root, &profile, &changes)?;
+    let sources = files::list_files(&root.join(TOOLKIT));
+    let identity = cuda_files::read_compiler_identity("stand-in", &sources)?;
+    cuda_files::claim_kernels(root, &profile, &identity, &changes)?;
     if args.bench {
         let bench = "bench --locked --package engine --features cuda --bench cuda_hooks";
         cargo(root, bench).env(&changes).show()?;
@@ -111,29 +113,6 @@ fn render_env(changes: &Changes) -> String {
     changes.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Has the kernels made anew where others, or an earlier stand-in, may have made them: the cache of
-/// their build script does not ask who compiled, and would let old code pass as new.
-fn forget_other_kernels(
-    root: &Path,
-    profile: &Path,
-    changes: &[(String, Option<String>)],
-) -> anyhow::Result<()> {
-    let toolkit = root.join(TOOLKIT);
-    let sources: Vec<PathBuf> = files::list_files(&toolkit);
-    let identity = cuda_files::read_compiler_identity("stand-in", &sources)?;
-    if cuda_files::has_other_kernels(profile, &identity)? {
-        terminal::log(
-            "cuda-check: the stand-in for the compiler changed; building the kernels again",
-        );
-        cargo(root, "clean --quiet --locked --package candle-kernels")
-            .args(profile.ends_with("release").then_some("--release"))
-            .env(changes)
-            .show()
-            .context("cannot remove the kernels of another compiler")?;
-    }
-    cuda_files::write_compiler_identity(profile, &identity)
-}
-
 /// Checks that the engine without the feature reaches no CUDA crate. Returns what is wrong.
 fn check_default_build(root: &Path) -> anyhow::Result<Vec<String>> {
     let tree = cargo(root, "tree --locked --package engine --edges normal,build --prefix none")
@@ -141,7 +120,7 @@ fn check_default_build(root: &Path) -> anyhow::Result<Vec<String>> {
         .context("cannot list what the engine is built from")?;
     Ok(find_cuda_crates(&tree)
         .into_iter()
-        .map(|name| format!("the engine reaches `{name}` without the feature `cuda`"))
+        .map(|name| format!("the engine depends on `{name}` without the feature `cuda`"))
         .collect())
 }
 

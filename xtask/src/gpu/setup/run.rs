@@ -1,7 +1,7 @@
 //! `cargo xtask cuda-setup`: a toolchain, and a `decode-bench` for a GPU machine.
 //!
-//! Find or install the toolkit, name its libraries for the linker, build, lay out what is carried,
-//! and check that it starts where there is no CUDA. Every step can be done again.
+//! Finds or installs the toolkit, names its libraries for the linker, builds, lays out what is carried,
+//! and checks that it starts without CUDA. Every step can be repeated.
 
 use std::path::{Path, PathBuf};
 
@@ -65,16 +65,7 @@ fn build(
         std::slice::from_ref(&toolkit.nvcc),
     )?;
     let profile = target.join("release");
-    if cuda_files::has_other_kernels(&profile, &identity)? {
-        terminal::log(
-            "cuda-setup: another compiler may have built the kernels there; building them again",
-        );
-        cargo(root, "clean --quiet --locked --release --package candle-kernels")
-            .env(&changes)
-            .show()
-            .context("cannot remove the kernels of another compiler")?;
-    }
-    cuda_files::write_compiler_identity(&profile, &identity)?;
+    cuda_files::claim_kernels(root, &profile, &identity, &changes)?;
     terminal::log(&format!(
         "cuda-setup: building `{BINARY}` for compute capability {}; the first time the kernels \
          take about ten minutes on two processors …",
@@ -125,12 +116,12 @@ fn report(carried: &Path, toolkit: &Toolkit) -> anyhow::Result<Outcome> {
             }
             terminal::log(&format!("cuda-setup: to start, it needs {}", needed.join(", ")));
         }
-        None => terminal::log(
-            "cuda-setup: what it needs to start was not checked: there is no `readelf`",
-        ),
+        None => {
+            terminal::log("cuda-setup: without `readelf`, what it needs to start was not checked")
+        }
     }
     match cuda_files::check_starts(&binary) {
-        Ok(()) => terminal::log("cuda-setup: it starts where there is no CUDA library"),
+        Ok(()) => terminal::log("cuda-setup: it starts without any CUDA library"),
         Err(error) => {
             let error = error.context("the binary does not start without CUDA");
             terminal::log(&format!("cuda-setup: failed: {error:#}"));

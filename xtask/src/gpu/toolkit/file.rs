@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::gpu::toolkit::{ToolkitVersion, parse_needed, parse_nvcc_version};
-use crate::sys::command::Tool;
-use crate::sys::{files, host};
+use crate::sys::command::{Tool, cargo};
+use crate::sys::{env, files, host, terminal};
 
 /// Within a profile's folder of the target folder: which compiler made the kernels there.
 const STAMP: &str = ".arc-cuda-compiler";
@@ -84,7 +84,7 @@ pub(crate) fn build_driver_stub(folder: &Path) -> anyhow::Result<()> {
 /// The compiler of an installed toolkit: below `CUDA_HOME` or `CUDA_PATH`, else in `PATH`.
 pub(crate) fn find_installed_nvcc() -> Option<PathBuf> {
     let from_var = |name: &str| {
-        let home = crate::sys::env::read_var(name).filter(|home| !home.is_empty())?;
+        let home = env::read_var(name).filter(|home| !home.is_empty())?;
         Some(Path::new(&home).join("bin/nvcc")).filter(|nvcc| nvcc.is_file())
     };
     from_var("CUDA_HOME").or_else(|| from_var("CUDA_PATH")).or_else(|| host::which("nvcc"))
@@ -110,9 +110,27 @@ pub(crate) fn read_compiler_identity(name: &str, sources: &[PathBuf]) -> anyhow:
     Ok(format!("{name} {}", sha256_hex(all.as_bytes())))
 }
 
-/// Whether the kernels in this profile's folder may be of another compiler. The cache of candle's
-/// build script does not ask who compiled them.
-pub(crate) fn has_other_kernels(profile: &Path, identity: &str) -> anyhow::Result<bool> {
+/// Removes the kernels in a profile's folder that another compiler may have built, and notes who
+/// compiles them from now on: the cache of candle's build script does not ask, and would let old code
+/// pass as new. `changes` are those of the build that follows.
+pub(crate) fn claim_kernels(
+    root: &Path,
+    profile: &Path,
+    identity: &str,
+    changes: &[(String, Option<String>)],
+) -> anyhow::Result<()> {
+    if has_other_kernels(profile, identity)? {
+        terminal::log("another compiler may have built the kernels; building them again");
+        cargo(root, "clean --quiet --locked --package candle-kernels")
+            .args(profile.ends_with("release").then_some("--release"))
+            .env(changes)
+            .show()
+            .context("cannot remove the kernels of another compiler")?;
+    }
+    write_compiler_identity(profile, identity)
+}
+
+fn has_other_kernels(profile: &Path, identity: &str) -> anyhow::Result<bool> {
     let found = files::read_text_if_present(&profile.join(STAMP))?;
     let is_other = found.is_none_or(|found| found.trim() != identity);
     // Where nothing was built there is nothing to remove.
@@ -125,8 +143,7 @@ fn has_built_kernels(profile: &Path) -> bool {
     })
 }
 
-/// Notes who compiles the kernels in this profile's folder from now on.
-pub(crate) fn write_compiler_identity(profile: &Path, identity: &str) -> anyhow::Result<()> {
+fn write_compiler_identity(profile: &Path, identity: &str) -> anyhow::Result<()> {
     files::create_folder(profile)?;
     files::replace_text(&profile.join(STAMP), &format!("{identity}\n"))
 }
@@ -136,7 +153,7 @@ pub(crate) fn read_needed(binary: &Path) -> Option<Vec<String>> {
     Some(parse_needed(&Tool::new("readelf").arg("-d").arg(binary).read().ok()?))
 }
 
-/// Whether a binary starts and names its version where no library of CUDA is in sight.
+/// Checks that a binary starts and prints its version without any CUDA library.
 pub(crate) fn check_starts(binary: &Path) -> anyhow::Result<()> {
     Tool::new(binary).arg("--version").env_remove("LD_LIBRARY_PATH").read().map(drop)
 }

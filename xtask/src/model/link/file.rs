@@ -11,10 +11,8 @@ use crate::base::nearest::nearest;
 use crate::model::reference::{MODELS_DIR, is_gguf_file, is_glob, is_plain_name, is_weight_file};
 use crate::model::source::{ModelSource, SOURCES_DIR, parse_source};
 
-/// What linking came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
-    /// The link was made.
     Now,
     /// The link was there and leads to the same place.
     Already,
@@ -36,22 +34,22 @@ pub(crate) fn link(
     let own = own.map(|own| own.to_string_lossy().into_owned());
     let name = match name {
         Some(name) => name.to_owned(),
-        None => own.context("the path has no name").hint("give one with --name")?,
+        None => own.context("the path has no file name").hint("give one with --name")?,
     };
     // A name with a blank would need quotes within `--models` ever after.
     let has_blank = name.contains(char::is_whitespace);
     if !is_plain_name(&name) || is_glob(&name) || has_blank || name.starts_with(['.', '-']) {
-        return Err(anyhow!("`{name}` cannot name a model")).hint(
-            "give another with --name: without blanks, `/`, `*`, `?`, `[`, and no `.` or `-` in front",
+        return Err(anyhow!("`{name}` cannot be the name of a model")).hint(
+            "choose one with --name: no blanks, `/`, `*`, `?` or `[`, and no `.` or `-` at the start",
         );
     }
     let models = root.join(MODELS_DIR);
     if models.is_symlink() && !models.exists() {
-        return Err(anyhow!("`{MODELS_DIR}` is a link to nothing"))
+        return Err(anyhow!("`{MODELS_DIR}` is a dangling link"))
             .hint("mount or create the model store that it points to, or remove the link");
     }
     if models.canonicalize().is_ok_and(|models| target.starts_with(models)) {
-        bail!("`{}` is under `{MODELS_DIR}/` already", path.display());
+        bail!("`{}` is already under `{MODELS_DIR}/`", path.display());
     }
     let folder = Path::new(MODELS_DIR).join(&name);
     let link =
@@ -62,8 +60,8 @@ pub(crate) fn link(
     }
     let occupied = root.join(&folder);
     if occupied.exists() || occupied.is_symlink() {
-        return Err(anyhow!("`{}` is there already", folder.display()))
-            .hint("choose another name with --name, or remove it");
+        return Err(anyhow!("`{}` already exists", folder.display()))
+            .hint("choose another name with --name, or remove what is there");
     }
     let make = || -> std::io::Result<()> {
         std::fs::create_dir_all(full.parent().unwrap_or(root))?;
@@ -81,20 +79,20 @@ fn check_weights(path: &Path) -> anyhow::Result<bool> {
             .flatten()
             .any(|entry| is_weight_file(&entry.file_name().to_string_lossy()));
         if !entries {
-            bail!("`{}` holds neither *.gguf nor *.safetensors", path.display());
+            bail!("`{}` has neither *.gguf nor *.safetensors files", path.display());
         }
         return Ok(true);
     }
     if !is_gguf_file(&path.to_string_lossy()) {
-        return Err(anyhow!("`{}` is no GGUF file by its name", path.display()))
-            .hint("weights in another form are added as the folder that holds them");
+        return Err(anyhow!("`{}` is not named like a GGUF file", path.display()))
+            .hint("for weights in another format, give the folder that holds them");
     }
     let mut magic = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(4).read_to_end(&mut magic))
         .with_context(|| format!("cannot read `{}`", path.display()))?;
     if magic != *b"GGUF" {
-        bail!("`{}` is no GGUF file: it begins with {magic:02x?}", path.display());
+        bail!("`{}` is not a GGUF file: it starts with {magic:02x?}", path.display());
     }
     Ok(false)
 }
@@ -125,7 +123,6 @@ pub(crate) fn read_sources(root: &Path) -> anyhow::Result<Vec<ModelSource>> {
         .collect()
 }
 
-/// The definition called `name`.
 pub(crate) fn find_source(root: &Path, name: &str) -> anyhow::Result<ModelSource> {
     let mut sources = read_sources(root)?;
     if let Some(at) = sources.iter().position(|source| source.name == name) {
@@ -134,7 +131,7 @@ pub(crate) fn find_source(root: &Path, name: &str) -> anyhow::Result<ModelSource
     let known: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
     let list = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     let near = nearest(name, known.iter().copied())
-        .map(|near| format!("`cargo xtask model fetch {near}`?"))
-        .unwrap_or_else(|| "`cargo xtask model add PATH` links a model that you have".to_owned());
-    Err(anyhow!("no model `{name}` to fetch; {SOURCES_DIR}/ knows {list}")).hint(near)
+        .map(|near| format!("did you mean `cargo xtask model fetch {near}`?"))
+        .unwrap_or_else(|| "to use a model that you have: cargo xtask model add PATH".to_owned());
+    Err(anyhow!("no model `{name}` to fetch; {SOURCES_DIR}/ has {list}")).hint(near)
 }

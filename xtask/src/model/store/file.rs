@@ -151,7 +151,7 @@ impl Store<'_> {
             model.path.clone_from(&display);
             model.tracked_path = render_tracked_path(&display);
             if full.is_symlink() {
-                model.note = Some(format!("`{display}` is a link to nothing"));
+                model.note = Some(format!("`{display}` is a dangling link"));
             }
             return Ok(model);
         };
@@ -219,13 +219,13 @@ impl Store<'_> {
     fn missing(&self, word: &str) -> ResolvedModel {
         let models = self.root.join(MODELS_DIR);
         let note = if models.is_symlink() && !models.exists() {
-            format!("`{MODELS_DIR}` is a link to nothing")
+            format!("`{MODELS_DIR}` is a dangling link")
         } else {
             let local = read_local_names(self.root).unwrap_or_default();
             let known = self.synthetic.iter().chain(&local).map(String::as_str);
             let near = nearest(word, known).map(|near| format!("; did you mean `{near}`?"));
             format!(
-                "no geometry, no folder under `{MODELS_DIR}/` and no path is called `{word}`{}",
+                "`{word}` is neither a geometry nor a folder under `{MODELS_DIR}/` nor a path{}",
                 near.unwrap_or_default()
             )
         };

@@ -2,39 +2,28 @@
 
 use std::fmt;
 
+use serde::Serialize as _;
+
 use super::{Action, Bound, Confidence, Difference, Order, Statistic};
 use crate::prereg::numbers::number;
 
+// As documents spell them.
+
 impl fmt::Display for Confidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Confidence::Low => "low",
-            Confidence::MediumLow => "medium-low",
-            Confidence::Medium => "medium",
-            Confidence::MediumHigh => "medium-high",
-            Confidence::High => "high",
-        })
+        self.serialize(f)
     }
 }
 
 impl fmt::Display for Statistic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Statistic::Median => "median",
-            Statistic::Mean => "mean",
-            Statistic::Min => "min",
-            Statistic::Max => "max",
-            Statistic::Last => "last",
-        })
+        self.serialize(f)
     }
 }
 
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Order::Sequential => "sequential",
-            Order::Interleaved => "interleaved",
-        })
+        self.serialize(f)
     }
 }
 

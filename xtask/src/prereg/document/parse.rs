@@ -29,7 +29,6 @@ const DEFAULT_MAX_OTHER_LOAD: f64 = 0.10;
 /// Parses and checks a document.
 ///
 /// # Errors
-///
 /// Names the file, and the line of a key or word that is unknown; else every problem at once: a value
 /// that does not parse, a name that nothing has.
 pub(crate) fn parse_document(display_path: &str, text: &str) -> anyhow::Result<Document> {

@@ -97,6 +97,6 @@ pub(crate) fn check_known(what: &str, name: &str, known: &[String]) -> Result<()
     Err(match nearest(name, known.iter().map(String::as_str)) {
         Some(other) => format!("unknown {what} `{name}`; did you mean `{other}`?"),
         None if known.is_empty() => format!("unknown {what} `{name}`; there is none"),
-        None => format!("unknown {what} `{name}`; known are {}", known.join(", ")),
+        None => format!("unknown {what} `{name}`; expected one of {}", known.join(", ")),
     })
 }

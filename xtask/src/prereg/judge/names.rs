@@ -107,7 +107,7 @@ impl Names for Conditions<'_> {
 }
 
 impl Conditions<'_> {
-    /// The values that a condition speaks of, in words: `primary = −7.29 %; guard(vram) passes`.
+    /// The values that a condition uses, in words: `primary = −7.29 %; guard(vram) passes`.
     pub(crate) fn explain(&self, condition: &Expr) -> String {
         let mut parts: Vec<String> = Vec::new();
         condition.walk(&mut |expr| {

@@ -9,11 +9,10 @@ use super::{RuleOutcome, is_measured};
 use crate::prereg::compose::{Composed, NULL, RungState};
 use crate::prereg::document::Document;
 use crate::prereg::metric::{figure, find_non_finite};
-use crate::prereg::sample::{LaunchRecord, Record, Slot};
+use crate::prereg::sample::{LaunchRecord, Record, Slot, launches_in};
 use crate::stats::expr::{Number, Truth};
 use crate::stats::location::median;
 
-/// One pass over the ladder.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Round {
     pub(crate) number: u32,
@@ -21,7 +20,7 @@ pub(crate) struct Round {
     pub(crate) figures: BTreeMap<String, BTreeMap<String, Figure>>,
     /// Rungs that crashed, with how.
     pub(crate) crashed: BTreeMap<String, String>,
-    /// Rungs with a reading that is no finite number, with where.
+    /// Rungs with a reading that is not a finite number, and where it is.
     pub(crate) non_finite: BTreeMap<String, String>,
     /// How far apart the base and the base again are, relative, in the primary read's metric.
     pub(crate) noise: Value,
@@ -30,7 +29,6 @@ pub(crate) struct Round {
     pub(crate) rules: Vec<RuleOutcome>,
 }
 
-/// The figure of one metric at one rung.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Figure {
     pub(crate) repeats: Vec<f64>,
@@ -77,15 +75,12 @@ pub(crate) struct GuardOutcome {
 
 /// The counted launches of a rung in a round, in the order of repeats.
 pub(crate) fn launches<'a>(records: &'a [Record], round: u32, rung: &str) -> Vec<&'a LaunchRecord> {
-    let mut found: Vec<(u64, &LaunchRecord)> = records
-        .iter()
-        .filter_map(|record| match record {
-            Record::Launch(launch) if launch.rejected.is_none() => match &launch.slot {
-                Slot::Ladder { round: r, rung: id, repeat } if *r == round && id == rung => {
-                    Some((*repeat, launch))
-                }
-                _ => None,
-            },
+    let mut found: Vec<(u64, &LaunchRecord)> = launches_in(records)
+        .filter(|launch| launch.rejected.is_none())
+        .filter_map(|launch| match &launch.slot {
+            Slot::Ladder { round: r, rung: id, repeat } if *r == round && id == rung => {
+                Some((*repeat, launch))
+            }
             _ => None,
         })
         .collect();

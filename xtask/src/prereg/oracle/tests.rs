@@ -43,6 +43,9 @@ fn the_bound_is_the_bound() {
     assert_eq!(verdict("p1_loss", "loss", 0.0, 0.001_01).verdict, TrialVerdict::Failed);
     assert_eq!(verdict("p1_grad_norm", "grad_norm", 200.0, 201.9).verdict, TrialVerdict::Passed);
     assert_eq!(verdict("p1_grad_norm", "grad_norm", 200.0, 197.9).verdict, TrialVerdict::Failed);
+    // In binary, 0.02 / 2 is a little above 1 %.
+    assert_eq!(verdict("p1_grad_norm", "grad_norm", 2.0, 2.02).verdict, TrialVerdict::Passed);
+    assert_eq!(verdict("p1_grad_norm", "grad_norm", 0.0, 1.0).verdict, TrialVerdict::Failed);
     assert_eq!(verdict("p1_loss", "loss", 1.0, f64::NAN).measured, "a reading is NaN");
 }
 

@@ -11,14 +11,16 @@ use crate::prereg::chain::{DataBefore, Frozen, Version, parse_frozen};
 use crate::prereg::document::{Document, parse_document};
 use crate::prereg::judge::{Phase, judge};
 use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
-use crate::prereg::sample::{Record, RunRecord, Samples, parse_samples};
-use crate::prereg::samples::file as samples_file;
+use crate::prereg::sample::file::read_samples;
+use crate::prereg::sample::{RunRecord, Samples, launches_in, run_in};
 use crate::stats::expr::Number;
 use crate::sys::files;
 
 pub(super) const DOCUMENTS: &str = "bench-configs/prereg";
 pub(super) const RUNNERS: &str = "bench-configs/runners";
 const RUNS: &str = "benchmarks/prereg";
+/// Within the folder of a run.
+pub(super) const SAMPLES: &str = "samples.jsonl";
 
 /// A ladder by its name, and where its parts lie.
 #[derive(Debug, Clone)]
@@ -97,30 +99,21 @@ impl<'a> Ladder<'a> {
 
     /// Every run, oldest first.
     pub(super) fn read_runs(&self) -> anyhow::Result<Vec<StoredRun>> {
-        let mut names = samples_file::list_folders(&self.runs_path());
+        let mut names = files::list_folders(&self.runs_path());
         names.sort_by_key(|name| run_order(name));
         names.iter().map(|name| self.read_run(&self.runs_path().join(name), name)).collect()
     }
 
     pub(super) fn read_run(&self, folder: &Path, name: &str) -> anyhow::Result<StoredRun> {
-        let path = folder.join("samples.jsonl");
-        let text = files::read_text_if_present(&path)?.unwrap_or_default();
-        let samples = parse_samples(&text)
-            .map_err(anyhow::Error::msg)
-            .with_context(|| format!("`{}` is damaged", path.display()))?;
-        let run = samples.records.iter().find_map(|record| match record {
-            Record::Run(run) => Some(run.clone()),
-            _ => None,
-        });
+        let samples = read_samples(&folder.join(SAMPLES))?;
+        let run = run_in(&samples.records).cloned();
         Ok(StoredRun { name: name.to_owned(), folder: folder.to_owned(), run, samples })
     }
 
     /// How much was measured so far, under any version.
     pub(super) fn read_data(&self) -> anyhow::Result<DataBefore> {
         let runs = self.read_runs()?;
-        let launches = |run: &StoredRun| {
-            run.samples.records.iter().filter(|one| matches!(one, Record::Launch(_))).count()
-        };
+        let launches = |run: &StoredRun| launches_in(&run.samples.records).count();
         Ok(DataBefore {
             runs: runs.iter().filter(|run| launches(run) > 0).count() as u64,
             launches: runs.iter().map(launches).sum::<usize>() as u64,

@@ -6,18 +6,20 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use serde_json::json;
 
-use super::bench::{Bench, HowEnded};
-use super::launch::Launcher;
+use super::bench::Bench;
+use super::launch::{StepLauncher, Subject};
 use super::report::{is_written, make_report, render_end, write_report};
+use super::steps::{self, HowEnded};
 use super::verify::{Checked, check_frozen};
-use super::{Ladder, StoredRun, free_name};
-use super::{open_session, source_of};
+use super::{Ladder, StoredRun, free_name, open_session};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
+use crate::cell::executor::Executor;
 use crate::cell::guard::RecordRule;
+use crate::cell::session::Session;
 use crate::prereg::args::RunArgs;
+use crate::prereg::document::Document;
 use crate::prereg::sample::Record;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
@@ -32,36 +34,17 @@ pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
     let _lock = LaunchLock::acquire(root, "prereg run")?;
     let interrupt = Interrupt::install()?;
     let asked = RecordRule::from_flag(args.ignore_oom_record);
-    let mut session = open_session(&ladder, &checked, asked, "prereg run", interrupt)?;
     let folder = choose_folder(&ladder, &checked, args)?;
-    session.set_source(source_of(root, &folder));
+    let session = open_session(&ladder, &checked, &folder, asked, "prereg run", interrupt)?;
     let mut bench = Bench::open(root, &folder, args)?;
     bench.start(&ladder, &checked, args.again.as_deref())?;
     if let Some(reason) = &args.over_ceiling {
-        let known = bench.records.iter().any(|record| match record {
-            Record::OverCeiling { reason: earlier } => earlier == reason,
-            _ => false,
-        });
-        if !known {
-            bench.append(Record::OverCeiling { reason: reason.clone() })?;
+        let record = Record::OverCeiling { reason: reason.clone() };
+        if !bench.records.contains(&record) {
+            bench.append(record)?;
         }
     }
-    bench.settle_lost_launch(&checked.document)?;
-
-    let version = checked.version()?.clone();
-    let mut launcher = Launcher::new(
-        root,
-        &ladder.name,
-        &checked.document,
-        &version,
-        (&checked.runner, &checked.model),
-        session,
-    )?;
-    let ended = bench.measure(&checked.document, &mut launcher)?;
-    drop(launcher);
-    bench
-        .journal
-        .append(&json!({ "event": "run_end", "time": clock::now_utc(), "how": ended.word() }))?;
+    let ended = run_steps(&ladder, &checked, &checked.document, session, &mut bench)?;
     if ended == HowEnded::Interrupted {
         terminal::log(&format!(
             "prereg: interrupted; everything finished is on disk\nhint: cargo xtask prereg run {} \
@@ -90,6 +73,28 @@ pub(super) fn run(root: &Path, args: &RunArgs) -> anyhow::Result<Outcome> {
         ));
     }
     Ok(if made.result.is_clean() { Outcome::Done } else { Outcome::Violation })
+}
+
+/// Settles what an earlier session of the run left, and makes every step that is left.
+pub(super) fn run_steps<E: Executor>(
+    ladder: &Ladder<'_>,
+    checked: &Checked,
+    document: &Document,
+    mut session: Session<E>,
+    bench: &mut Bench,
+) -> anyhow::Result<HowEnded> {
+    bench.settle_lost_launch(document, session.executor().boot_id())?;
+    let subject = Subject {
+        root: ladder.root,
+        name: &ladder.name,
+        document,
+        version: checked.version()?,
+        runner: &checked.runner,
+        model: &checked.model,
+    };
+    let ended = steps::measure(document, bench, &mut StepLauncher::new(subject, session)?)?;
+    bench.note_run_end(ended.word())?;
+    Ok(ended)
 }
 
 /// The folder to run in: a new one, or the one to resume.

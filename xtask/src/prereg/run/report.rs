@@ -26,14 +26,19 @@ pub(super) fn report(root: &Path, args: &ReportArgs) -> anyhow::Result<Outcome> 
     Ok(if made.result.is_clean() { Outcome::Done } else { Outcome::Violation })
 }
 
-/// What the samples of a run say.
 pub(super) struct Made {
     pub(super) result: ResultFile,
     pub(super) markdown: String,
     json: String,
 }
 
-/// Makes the report of a run from its samples and the version that it ran.
+impl Made {
+    /// The files of a report, by name.
+    fn files(&self) -> [(&'static str, &str); 2] {
+        [("report.md", &self.markdown), ("result.json", &self.json)]
+    }
+}
+
 pub(super) fn make_report(
     ladder: &Ladder<'_>,
     frozen: &Frozen,
@@ -61,13 +66,14 @@ pub(super) fn make_report(
 }
 
 pub(super) fn write_report(folder: &Path, made: &Made) -> anyhow::Result<()> {
-    files::replace_text(&folder.join("report.md"), &made.markdown)?;
-    files::replace_text(&folder.join("result.json"), &made.json)
+    made.files()
+        .into_iter()
+        .try_for_each(|(file, text)| files::replace_text(&folder.join(file), text))
 }
 
 pub(super) fn is_written(folder: &Path, made: &Made) -> anyhow::Result<bool> {
-    for (file, expected) in [("report.md", &made.markdown), ("result.json", &made.json)] {
-        if files::read_text_if_present(&folder.join(file))?.as_ref() != Some(expected) {
+    for (file, expected) in made.files() {
+        if files::read_text_if_present(&folder.join(file))?.as_deref() != Some(expected) {
             return Ok(false);
         }
     }
@@ -76,11 +82,11 @@ pub(super) fn is_written(folder: &Path, made: &Made) -> anyhow::Result<bool> {
 
 fn check_report(ladder: &Ladder<'_>, stored: &StoredRun, made: &Made) -> anyhow::Result<Outcome> {
     let mut same = true;
-    for (file, expected) in [("report.md", &made.markdown), ("result.json", &made.json)] {
+    for (file, expected) in made.files() {
         let found = files::read_text_if_present(&stored.folder.join(file))?.unwrap_or_default();
-        if found != *expected {
+        if found != expected {
             same = false;
-            let diff = TextDiff::from_lines(found.as_str(), expected.as_str());
+            let diff = TextDiff::from_lines(found.as_str(), expected);
             terminal::data(
                 diff.unified_diff()
                     .context_radius(2)

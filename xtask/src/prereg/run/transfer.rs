@@ -1,24 +1,24 @@
-//! `prereg transfer`: the same reads on another machine, later. It records, and never re-opens the
-//! decision.
+//! `prereg transfer`: the same reads on another machine, later. It never re-opens the decision.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
-use super::bench::{Bench, HowEnded};
-use super::launch::Launcher;
+use super::bench::Bench;
+use super::measure::run_steps;
 use super::report::choose_run;
+use super::steps::HowEnded;
 use super::verify::check_frozen;
-use super::{Ladder, StoredRun, free_name, version_of};
-use super::{open_session, source_of};
+use super::{Ladder, SAMPLES, StoredRun, free_name, open_session, version_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::cell::guard::RecordRule;
 use crate::prereg::args::TransferArgs;
+use crate::prereg::chain::Frozen;
 use crate::prereg::document::Document;
 use crate::prereg::judge::{Phase, judge};
 use crate::prereg::sample::Record;
-use crate::prereg::samples::file as samples_file;
+use crate::prereg::sample::file::read_samples;
 use crate::prereg::transfer::{plan_transfer, render_transfer, summarize_transfer};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
@@ -27,7 +27,6 @@ use crate::sys::{clock, files, terminal};
 pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outcome> {
     let ladder = Ladder::new(root, &args.name)?;
     let checked = check_frozen(&ladder)?;
-    let version = checked.version()?.clone();
     let (decided, document) = decided_run(&ladder, args.run.as_deref(), &checked.frozen)?;
     let standing = judge(&document, &decided.samples.records);
     let plan = plan_transfer(&document, &standing).map_err(anyhow::Error::msg).hint(
@@ -37,28 +36,15 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
     let _lock = LaunchLock::acquire(root, "prereg transfer")?;
     let interrupt = Interrupt::install()?;
     let asked = RecordRule::from_flag(args.ignore_oom_record);
-    let mut session = open_session(&ladder, &checked, asked, "prereg transfer", interrupt)?;
     let folder = choose_folder(&decided, &plan)?;
-    session.set_source(source_of(root, &folder));
+    let session = open_session(&ladder, &checked, &folder, asked, "prereg transfer", interrupt)?;
     let mut bench = Bench::open(root, &folder, args)?;
-    if bench.records.is_empty() {
-        bench.append(Record::Run(checked.run_record(&ladder.name)?))?;
-    }
-    bench.settle_lost_launch(&plan)?;
-    let mut launcher = Launcher::new(
-        root,
-        &ladder.name,
-        &plan,
-        &version,
-        (&checked.runner, &checked.model),
-        session,
-    )?;
-    let ended = bench.measure(&plan, &mut launcher)?;
-    drop(launcher);
-    match ended {
+    bench.start(&ladder, &checked, None)?;
+    match run_steps(&ladder, &checked, &plan, session, &mut bench)? {
         HowEnded::Interrupted => {
             terminal::log(&format!(
-                "prereg: interrupted; everything finished is on disk\nhint: cargo xtask prereg transfer {} continues it",
+                "prereg: interrupted; everything finished is on disk\nhint: `cargo xtask prereg transfer {}` \
+                 continues it",
                 ladder.name
             ));
             return Ok(Outcome::Interrupted);
@@ -70,9 +56,9 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
             return Ok(Outcome::Violation);
         }
         HowEnded::Refused => {
-            terminal::log(
-                "prereg: a launch of the transfer is refused: its model runs out of memory",
-            );
+            if let Some(Record::Stopped { why }) = bench.records.last() {
+                terminal::log(&format!("prereg: {why}"));
+            }
             return Ok(Outcome::Violation);
         }
         HowEnded::Complete => {}
@@ -91,7 +77,7 @@ pub(super) fn transfer(root: &Path, args: &TransferArgs) -> anyhow::Result<Outco
 fn decided_run(
     ladder: &Ladder<'_>,
     name: Option<&str>,
-    frozen: &crate::prereg::chain::Frozen,
+    frozen: &Frozen,
 ) -> anyhow::Result<(StoredRun, Document)> {
     let stored = choose_run(ladder, name)?;
     let run = stored.run.as_ref().with_context(|| format!("run {} is empty", stored.name))?;
@@ -115,16 +101,14 @@ fn decided_run(
 }
 
 /// A new folder, or the last one that is not complete.
-fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<std::path::PathBuf> {
-    let names: Vec<String> = samples_file::list_folders(&decided.folder)
+fn choose_folder(decided: &StoredRun, plan: &Document) -> anyhow::Result<PathBuf> {
+    let names: Vec<String> = files::list_folders(&decided.folder)
         .into_iter()
         .filter(|name| name.starts_with("transfer-"))
         .collect();
     if let Some(last) = names.last() {
         let path = decided.folder.join(last);
-        let text = files::read_text_if_present(&path.join("samples.jsonl"))?;
-        let samples = crate::prereg::sample::parse_samples(&text.unwrap_or_default())
-            .map_err(anyhow::Error::msg)?;
+        let samples = read_samples(&path.join(SAMPLES))?;
         if matches!(judge(plan, &samples.records).phase, Phase::Ladder { .. }) {
             return Ok(path);
         }

@@ -7,18 +7,18 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::{Ladder, RUNNERS};
 use crate::base::diagnostic::HintExt as _;
+use crate::base::hash::sha256_hex;
 use crate::cell::runner::{CellVars, Runner, check_model, render_command};
 use crate::cell::spec::program_path;
 use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file as model_store;
-use crate::prereg::chain::{Frozen, Pins, Version, diff_document, sha256};
+use crate::prereg::chain::{Frozen, Pins, Version, diff_document};
 use crate::prereg::document::Document;
 use crate::prereg::sample::RunRecord;
-use crate::prereg::samples::file as samples_file;
 use crate::sys::git::trees::{list_changes, list_commits, list_tree, read_head};
 use crate::sys::{clock, files, host};
 
-/// What the tree holds that is no part of a measured program.
+/// What the tree holds that no measured program is built from.
 const NOT_CODE: [&str; 7] =
     [".ci/", ".github/", "bench-configs/", "benchmarks/", "docs/", "xtask/", "models/"];
 
@@ -33,7 +33,7 @@ pub(super) struct Checked {
     pub(super) head: String,
     /// Chip and memory of this machine.
     pub(super) machine: String,
-    /// What the user should know and nothing refuses.
+    /// What the user should know, though nothing is refused for it.
     pub(super) notes: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Checked {
     }
 }
 
-/// Refuses whatever is not what was frozen, with the way out.
+/// Refuses whatever differs from what was frozen; the hint says what to do.
 pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
     let name = &ladder.name;
     let frozen = ladder.require_frozen()?;
@@ -176,7 +176,7 @@ pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Res
     Ok(Pins {
         code_sha256: read_code_hash(root, &runner, &commit)?,
         commit,
-        runner_sha256: sha256(runner_text.as_bytes()),
+        runner_sha256: sha256_hex(runner_text.as_bytes()),
         model_sha256: read_model_hash(root, &model)?,
         revisions,
         machine: host::read_host_facts()?.hardware(),
@@ -193,19 +193,19 @@ fn read_code_hash(root: &Path, runner: &Runner, commit: &str) -> anyhow::Result<
             .map(|entry| format!("{} {}\n", entry.object, entry.path))
             .collect();
         ensure!(!code.is_empty(), "commit {commit} holds no code");
-        return Ok(Some(sha256(code.as_bytes())));
+        return Ok(Some(sha256_hex(code.as_bytes())));
     }
     let mut listed = String::new();
     let program = render_command(runner, &no_vars()).into_iter().next().unwrap_or_default();
     let path = program_path(root, &program);
     let path = if path.is_absolute() { Some(path) } else { host::which(&program) };
-    if let Some(path) = path.filter(|path| samples_file::is_file(path)) {
+    if let Some(path) = path.filter(|path| files::is_file(path)) {
         listed.push_str(&format!("{} program\n", files::read_sha256(&path)?));
     }
     for file in command_files(root, runner) {
         listed.push_str(&format!("{} {file}\n", files::read_sha256(&root.join(&file))?));
     }
-    Ok((!listed.is_empty()).then(|| sha256(listed.as_bytes())))
+    Ok((!listed.is_empty()).then(|| sha256_hex(listed.as_bytes())))
 }
 
 /// Files of the workspace that a runner's command names.
@@ -214,21 +214,12 @@ fn command_files(root: &Path, runner: &Runner) -> Vec<String> {
         .into_iter()
         .skip(1)
         .filter(|arg| !arg.is_empty() && !Path::new(arg).is_absolute())
-        .filter(|arg| samples_file::is_file(&root.join(arg)))
+        .filter(|arg| files::is_file(&root.join(arg)))
         .collect()
 }
 
 fn no_vars() -> CellVars {
-    CellVars {
-        model: String::new(),
-        model_path: String::new(),
-        prompt_tokens: 0,
-        max_tokens: 0,
-        warmup_tokens: 0,
-        threads: None,
-        report: String::new(),
-        target_dir: "target".to_owned(),
-    }
+    CellVars { target_dir: "target".to_owned(), ..CellVars::default() }
 }
 
 fn resolve_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {
@@ -249,14 +240,14 @@ fn read_model_hash(root: &Path, model: &ResolvedModel) -> anyhow::Result<String>
         ModelKind::Synthetic | ModelKind::Gguf => files::read_sha256(&path),
         ModelKind::Directory => {
             let mut listed = String::new();
-            for file in files::list_files(&path).iter().filter(|file| samples_file::is_file(file)) {
+            for file in files::list_files(&path).iter().filter(|path| files::is_file(path)) {
                 let name = file.file_name().unwrap_or_default().to_string_lossy();
                 listed.push_str(&format!("{} {name}\n", files::read_sha256(file)?));
             }
-            for folder in samples_file::list_folders(&path) {
+            for folder in files::list_folders(&path) {
                 listed.push_str(&format!("folder {folder}\n"));
             }
-            Ok(sha256(listed.as_bytes()))
+            Ok(sha256_hex(listed.as_bytes()))
         }
         ModelKind::Missing => bail!("model `{}` is missing", model.name),
     }

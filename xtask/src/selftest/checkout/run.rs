@@ -118,7 +118,7 @@ impl Checkout {
         self.write(SCRIPT, &format!("launch_log = \"{LAUNCH_LOG}\"\n{cells}"))
     }
 
-    /// The launches so far, `MODEL LENGTH` each; the count starts anew.
+    /// The launches so far, `MODEL LENGTH` each; the count starts again at 0.
     pub(crate) fn take_launches(&self) -> anyhow::Result<Vec<String>> {
         let launches = self.read(LAUNCH_LOG)?.lines().map(str::to_owned).collect();
         self.remove(LAUNCH_LOG)?;
@@ -203,6 +203,7 @@ impl Checkout {
         self.run(spec, &[])
     }
 
+    /// Runs it as a cell is run, though it is none: its peak memory is measured, and it ends with us.
     fn run(&self, mut spec: ChildSpec, env: &[(&str, &str)]) -> anyhow::Result<Ran> {
         spec.env = clean_env();
         spec.env.extend(env.iter().map(|(n, v)| ((*n).to_owned(), Some((*v).to_owned()))));

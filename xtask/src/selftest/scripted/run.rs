@@ -81,7 +81,7 @@ fn play(
         write_report(cell.report, report, path)?;
     }
     write_ladder_files(cell)?;
-    if cell.profile_lines {
+    if cell.profile_lines.unwrap_or(true) {
         stdout.write_all(render_profile_lines(report).as_bytes())?;
         stdout.flush()?;
     }

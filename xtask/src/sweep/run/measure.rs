@@ -1,13 +1,8 @@
 //! Cell by cell through a session, and what is left to say at the end.
-//!
-//! The order of writing is what makes a kill at any moment harmless: the launch is on disk before
-//! it happens, the end with its row before the CSV and the record.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use formats::cell_report::CellReport;
-
+use super::book::{Book, Entries, report_of};
 use super::output::Output;
 use super::prepare::Prepared;
 use crate::base::diagnostic::HintExt as _;
@@ -15,24 +10,16 @@ use crate::base::outcome::Outcome;
 use crate::cell::classify::{Classification, ExitKind};
 use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
-use crate::cell::guard::{Admission, Guard};
-use crate::cell::journal::{CellEnd, CellLaunch, CellState, Entry, SweepEnd, parse_journal};
+use crate::cell::journal::{CellEnd, CellState};
 use crate::cell::outcome::CellOutcome;
-use crate::cell::row::{Row, parse_csv, render_header, render_row};
-use crate::cell::runner::Measured;
-use crate::cell::session::{End, Finder, LaunchNote, Ledger, Session};
+use crate::cell::session::{End, Session};
 use crate::cell::spec::report_path;
 use crate::oom_record::render_prune_command;
 use crate::sweep::args::Args;
-use crate::sweep::eta::{Durations, render_duration};
+use crate::sweep::status::render_end;
 use crate::sweep::table::render_summary;
-use crate::sys::progress::Progress;
-use crate::sys::{clock, files, git, terminal};
+use crate::sys::{files, terminal};
 
-/// The key of measured cells in counts.
-const MEASURED: &str = "measured";
-
-/// A sweep that is running.
 struct Sweep<'a, E> {
     root: &'a Path,
     prepared: &'a Prepared,
@@ -43,7 +30,6 @@ struct Sweep<'a, E> {
     retry_lost: bool,
 }
 
-/// Whether there is more to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Next,
@@ -56,38 +42,36 @@ pub(super) fn run(
     args: &Args,
     prepared: &Prepared,
     output: Output,
-    guard: Guard,
-    executor: impl Executor,
+    session: Session<impl Executor>,
 ) -> anyhow::Result<Outcome> {
-    let book = Book {
-        prepared,
-        progress: Progress::start(prepared.grid.cell_count()),
-        durations: read_durations(root, &prepared.settings.hardware),
-        counts: BTreeMap::new(),
-        rows: output.earlier.rows(),
-        done_cells: 0,
-        output,
-    };
-    let shown_path = book.output.shown_path(root);
-    let commit = git::read_git_state(root).commit;
-    let finder = Finder { commit, source: shown_path.clone(), command: None };
-    let mut sweep = Sweep {
-        root,
-        prepared,
-        session: Session::new(executor, guard, finder),
-        book,
-        scratch: files::create_scratch(&root.join("target/sweep"), "run-")?,
-        retry_lost: args.retry_lost,
-    };
+    let shown_path = output.shown_path(root);
+    let mut sweep = Sweep::begin(root, args, prepared, output, session)?;
     sweep.book.progress.log(&format!("sweep: writing `{shown_path}`"));
     let step = sweep.do_cells().hint(format!(
-        "what is finished is on disk; when the cause is gone, go on with `cargo xtask sweep --resume \
-         {shown_path}`"
+        "everything finished is on disk; when the cause is fixed, continue with `cargo xtask sweep \
+         --resume {shown_path}`"
     ))?;
     sweep.finish(step, args, &shown_path)
 }
 
-impl<E: Executor> Sweep<'_, E> {
+impl<'a, E: Executor> Sweep<'a, E> {
+    fn begin(
+        root: &'a Path,
+        args: &Args,
+        prepared: &'a Prepared,
+        output: Output,
+        session: Session<E>,
+    ) -> anyhow::Result<Sweep<'a, E>> {
+        Ok(Sweep {
+            root,
+            prepared,
+            session,
+            book: Book::open(root, prepared, output),
+            scratch: files::create_scratch(&root.join("target/sweep"), "run-")?,
+            retry_lost: args.retry_lost,
+        })
+    }
+
     /// Everything that is left to do, in order.
     fn do_cells(&mut self) -> anyhow::Result<Step> {
         self.take_up_earlier()?;
@@ -128,7 +112,7 @@ impl<E: Executor> Sweep<'_, E> {
             (CellState::Lost, false) => {
                 let end = End::Refused {
                     class: Classification::FailHostLost,
-                    reason: "the host was lost during it; --retry-lost launches it again"
+                    reason: "the host went down during this cell; --retry-lost launches it again"
                         .to_owned(),
                 };
                 self.book.keep(cell, &end, true)?;
@@ -197,7 +181,7 @@ impl<E: Executor> Sweep<'_, E> {
         {
             self.book.progress.log(&format!(
                 "warning: the runner computed on `{measured}`, but this file is named for \
-                 `{named}`; `device = \"cpu\"` in the definition says so"
+                 `{named}`; if that is meant, set `device = \"cpu\"` in the definition"
             ));
         }
     }
@@ -207,7 +191,7 @@ impl<E: Executor> Sweep<'_, E> {
         let name = cell.name();
         if let Some((_, line)) = self.session.guard().record().blocking(&name, cell.len) {
             self.book.progress.log(&format!(
-                "hint: `{line}` is stale: {name} ran at {} tokens; `{}` drops it",
+                "hint: `{line}` is stale: {name} ran at {} tokens; `{}` removes it",
                 cell.len,
                 render_prune_command(&name)
             ));
@@ -217,20 +201,12 @@ impl<E: Executor> Sweep<'_, E> {
     /// Closes the journal and says how it went.
     fn finish(self, step: Step, args: &Args, shown_path: &str) -> anyhow::Result<Outcome> {
         let interrupted = step == Step::Stop;
-        let Book { mut output, progress, prepared, rows, counts, .. } = self.book;
-        output.journal.append(&Entry::SweepEnd(SweepEnd {
-            time: clock::now_utc(),
-            interrupted,
-            counts: counts.clone(),
-        }))?;
-        drop(progress);
-        let table = parse_csv(&format!("{}{rows}", render_header()))
-            .map_err(|error| anyhow::anyhow!("the rows of this sweep are not CSV: {error}"))?;
-        terminal::log(&render_summary(&prepared.grid, &table));
+        let (table, counts) = self.book.close(interrupted)?;
+        terminal::log(&render_summary(&self.prepared.grid, &table));
         terminal::data(shown_path);
         if interrupted {
             terminal::log(&format!(
-                "sweep: interrupted; go on with `cargo xtask sweep --resume {shown_path}`"
+                "sweep: interrupted; continue with `cargo xtask sweep --resume {shown_path}`"
             ));
             return Ok(Outcome::Interrupted);
         }
@@ -241,212 +217,5 @@ impl<E: Executor> Sweep<'_, E> {
     }
 }
 
-/// What is written down of a sweep: its files, its counts, and how long cells take.
-struct Book<'a> {
-    prepared: &'a Prepared,
-    output: Output,
-    progress: Progress,
-    durations: Durations,
-    counts: BTreeMap<String, u64>,
-    /// Everything below the CSV's header.
-    rows: String,
-    done_cells: usize,
-}
-
-impl Book<'_> {
-    /// The one place where a cell becomes a row: first in the journal, then in the CSV.
-    fn keep(&mut self, cell: Cell<'_>, end: &End, launched: bool) -> anyhow::Result<()> {
-        let class = end.classification();
-        let outcome = match end {
-            End::Ran(outcome) => Some(outcome.as_ref()),
-            _ => None,
-        };
-        let row = (!end.was_interrupted())
-            .then(|| self.output.scrub.text(&self.render_row(cell, class, outcome)));
-        let numbers = outcome.and_then(|outcome| outcome.numbers.as_ref().ok());
-        self.output.journal.append(&Entry::CellEnd(Box::new(CellEnd {
-            time: clock::now_utc(),
-            model: cell.name(),
-            prompt_target_len: cell.len,
-            classification: class,
-            row: row.clone(),
-            launched: launched || outcome.is_some(),
-            reason: render_reason(end),
-            evidence: outcome.filter(|_| row.is_some()).map(CellOutcome::evidence),
-            process: outcome.map(CellOutcome::process_note),
-            report: numbers
-                .filter(|_| row.is_some())
-                .and_then(|numbers| numbers.report_json.clone()),
-        })))?;
-        let Some(row) = row else { return Ok(()) };
-        self.output.csv.append(&row)?;
-        self.rows.push_str(&row);
-        if let Some(outcome) = outcome {
-            self.durations.note(&cell.name(), cell.len, outcome.end.wall.as_secs_f64() * 1e3);
-        }
-        self.count(class);
-        Ok(())
-    }
-
-    /// A row's line. What a cell that was not measured cannot know (the engine's version) is what
-    /// the runner said of itself, or empty.
-    fn render_row(
-        &self,
-        cell: Cell<'_>,
-        class: Option<Classification>,
-        outcome: Option<&CellOutcome>,
-    ) -> String {
-        let measured = match (class, outcome.map(|outcome| &outcome.numbers)) {
-            (None, Some(Ok(numbers))) => numbers.measured,
-            _ => Measured::default(),
-        };
-        let engine = outcome.and_then(report_of).map(|report| &report.engine);
-        let version = engine.and_then(|engine| engine.version.clone());
-        let build = engine.and_then(|engine| engine.build_type.clone());
-        let prepared = self.prepared;
-        render_row(&Row {
-            model: cell.name(),
-            model_path: cell.model.tracked_path.clone(),
-            measured,
-            date: clock::today(),
-            hardware: prepared.target.hardware.clone(),
-            engine_version: version.or_else(|| prepared.engine_version.clone()).unwrap_or_default(),
-            build_type: build
-                .or_else(|| prepared.runner.build.as_ref().map(|_| "release".to_owned()))
-                .unwrap_or_default(),
-            max_tokens: prepared.config.max_tokens,
-            prompt: String::new(),
-            prompt_target_len: cell.len,
-            classification: class,
-        })
-    }
-
-    fn count(&mut self, class: Option<Classification>) {
-        let key = class.map_or(MEASURED, Classification::token);
-        *self.counts.entry(key.to_owned()).or_default() += 1;
-        self.done_cells += 1;
-    }
-
-    /// Cells done, counts by class, and the time that is left.
-    fn render_standing(&self, guard: &Guard) -> String {
-        let counts: Vec<String> =
-            self.counts.iter().map(|(key, count)| format!("{count} {key}")).collect();
-        let grid = &self.prepared.grid;
-        let left: Vec<(String, u64)> = grid
-            .cells()
-            .skip(self.done_cells)
-            .filter(|cell| guard.admit(*cell) == Admission::Launch)
-            .map(|cell| (cell.name(), cell.len))
-            .collect();
-        let eta = self.durations.estimate(left.iter().map(|(name, len)| (name.as_str(), *len)));
-        let eta = eta.map(|left| format!(", {} left", render_duration(left))).unwrap_or_default();
-        let total = grid.cell_count();
-        let eta = if self.done_cells < total { eta } else { String::new() };
-        format!(" — {}/{total}: {}{eta}", self.done_cells, counts.join(", "))
-    }
-}
-
-/// One cell's lines in the book.
-struct Entries<'b, 'a> {
-    book: &'b mut Book<'a>,
-    cell: Cell<'b>,
-}
-
-impl Ledger for Entries<'_, '_> {
-    fn note_launch(&mut self, note: LaunchNote) -> anyhow::Result<()> {
-        let LaunchNote { time, boot, command, environment } = note;
-        let set = |(name, value): (String, Option<String>)| Some((name, value?));
-        self.book.output.journal.append(&Entry::CellLaunch(CellLaunch {
-            time,
-            model: self.cell.name(),
-            prompt_target_len: self.cell.len,
-            command: tracked_command(&command, self.cell),
-            environment: environment.into_iter().filter_map(set).collect(),
-            boot: Some(boot),
-        }))
-    }
-
-    fn note_end(&mut self, end: &End) -> anyhow::Result<()> {
-        self.book.keep(self.cell, end, false)
-    }
-}
-
-/// A command line without the user's own paths: a model outside the workspace shows its name alone.
-fn tracked_command(command: &[String], cell: Cell<'_>) -> Vec<String> {
-    command.iter().map(|arg| arg.replace(&cell.model.path, &cell.model.tracked_path)).collect()
-}
-
-fn report_of(outcome: &CellOutcome) -> Option<&CellReport> {
-    outcome.numbers.as_ref().ok()?.report.as_ref()
-}
-
-/// Why a cell has no numbers, where no process says so.
-fn render_reason(end: &End) -> Option<String> {
-    match end {
-        End::Refused { reason, .. } | End::NotStarted(reason) => Some(reason.clone()),
-        End::Faked(_) => Some("faked".to_owned()),
-        End::Ran(outcome) if !outcome.was_interrupted() => None,
-        End::Ran(_) | End::Interrupted => Some("interrupted".to_owned()),
-    }
-}
-
-/// What became of a cell, as the terminal shows it.
-fn render_end(cell: Cell<'_>, end: &End) -> String {
-    let class = end.classification();
-    let tag = match class {
-        None => "done",
-        Some(Classification::FailMissingModel) => "miss",
-        Some(class) if class.is_failure() => "fail",
-        Some(Classification::Oom) if matches!(end, End::Ran(_)) => "oom ",
-        Some(_) => "skip",
-    };
-    let said = match end {
-        End::Ran(outcome) => match &outcome.numbers {
-            Ok(numbers) if class.is_none() => render_measured(&numbers.measured),
-            _ => outcome.describe(),
-        },
-        _ => render_reason(end).unwrap_or_default(),
-    };
-    let said = match class {
-        None => said,
-        Some(class) => format!("{class}: {said}"),
-    };
-    let took = match end {
-        End::Ran(outcome) => format!(" ({:.1} s)", outcome.end.wall.as_secs_f64()),
-        _ => String::new(),
-    };
-    format!("[{tag}] {} @ {}: {said}{took}", cell.name(), cell.len)
-}
-
-fn render_measured(measured: &Measured) -> String {
-    let speed =
-        |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.2} tok/s"));
-    let parts: Vec<String> =
-        [speed("prefill", measured.prefill_tok_s), speed("decode", measured.decode_tok_s)]
-            .into_iter()
-            .flatten()
-            .collect();
-    parts.join(", ")
-}
-
-/// How long cells took in earlier sweeps on this hardware.
-fn read_durations(root: &Path, hardware: &str) -> Durations {
-    let mut durations = Durations::default();
-    let journals: Vec<PathBuf> = files::list_files(&root.join("benchmarks"))
-        .into_iter()
-        .filter(|path| path.to_string_lossy().ends_with(".csv.journal.jsonl"))
-        .collect();
-    for path in journals {
-        let Ok(text) = files::read_text(&path) else { continue };
-        let journal = parse_journal(&text);
-        if journal.start().is_none_or(|start| start.settings.hardware != hardware) {
-            continue;
-        }
-        for end in journal.cell_ends() {
-            if let Some(process) = &end.process {
-                durations.note(&end.model, end.prompt_target_len, process.wall_ms);
-            }
-        }
-    }
-    durations
-}
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,6 @@ use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{clock, files, terminal};
 
-/// The open files of a sweep.
 pub(super) struct Output {
     pub(super) csv_path: PathBuf,
     pub(super) csv: AppendFile,
@@ -42,13 +41,13 @@ pub(super) fn read_earlier(csv: &Path) -> anyhow::Result<Earlier> {
     let csv_path = files::absolute(csv)?;
     let path = journal_path(&csv_path);
     let text = files::read_text(&path)
-        .hint("--resume takes the CSV of a sweep, whose journal lies beside it")?;
+        .hint("--resume takes the CSV of a sweep; its journal must be beside it")?;
     let journal = parse_journal(&text);
     for line in &journal.unreadable_lines {
-        terminal::log(&format!("warning: `{}`, line {line}: cut off, left out", path.display()));
+        terminal::log(&format!("warning: `{}`, line {line} is cut off; ignored", path.display()));
     }
     if journal.start().is_none() {
-        return Err(anyhow::anyhow!("`{}` holds no start of a sweep", path.display()))
+        return Err(anyhow::anyhow!("`{}` does not contain the start of a sweep", path.display()))
             .hint("nothing was measured; start a new sweep");
     }
     Ok(Earlier { csv_path, journal })
@@ -57,13 +56,16 @@ pub(super) fn read_earlier(csv: &Path) -> anyhow::Result<Earlier> {
 /// Refuses to mix: what a resumed sweep measures is what its start measured. Returns what differs
 /// and is taken over.
 pub(super) fn check_settings(earlier: &Earlier, now: &Settings) -> anyhow::Result<Vec<String>> {
-    let Some(start) = earlier.journal.start() else { bail!("the journal holds no start") };
+    let Some(start) = earlier.journal.start() else { bail!("the journal has no start") };
     let Changes { refused, noted } = compare_settings(&start.settings, now);
     if refused.is_empty() {
         return Ok(noted);
     }
-    Err(anyhow::anyhow!("rows before and after could not be compared:\n  {}", refused.join("\n  ")))
-        .hint("undo the change, or start a new sweep")
+    Err(anyhow::anyhow!(
+        "rows from before and after these changes could not be compared:\n  {}",
+        refused.join("\n  ")
+    ))
+    .hint("undo the change, or start a new sweep")
 }
 
 /// The path that was asked for, if nothing is there.
@@ -71,8 +73,8 @@ pub(super) fn explicit_name(path: &Path) -> anyhow::Result<PathBuf> {
     let path = files::absolute(path)?;
     for taken in [path.clone(), journal_path(&path)] {
         if files::exists(&taken) {
-            return Err(anyhow::anyhow!("`{}` is there already", taken.display())).hint(format!(
-                "go on with it by --resume {}, or choose another name",
+            return Err(anyhow::anyhow!("`{}` already exists", taken.display())).hint(format!(
+                "continue it with --resume {}, or choose another name",
                 path.display()
             ));
         }
@@ -134,7 +136,7 @@ impl Output {
                         .take_while(|(expected, found)| expected == found)
                         .count();
                     return Err(anyhow::anyhow!(
-                        "`{}`, line {line}: not what its journal says",
+                        "`{}`, line {line} differs from its journal",
                         csv_path.display()
                     ))
                     .hint("the file was edited; start a new sweep");

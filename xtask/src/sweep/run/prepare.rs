@@ -136,7 +136,6 @@ pub(super) fn prepare(
 }
 
 impl Prepared {
-    /// How a cell is started.
     pub(super) fn spec_of<'a>(
         &'a self,
         root: &'a Path,
@@ -211,9 +210,9 @@ fn describe(state: CellState, admission: &Admission, retry_lost: bool) -> (Strin
         (CellState::LostWithRow, _) if !retry_lost => done(Classification::FailHostLost.token()),
         (CellState::Lost, _) if !retry_lost => (
             Classification::FailHostLost.token().to_owned(),
-            "the host was lost during it; --retry-lost launches it again".to_owned(),
+            "the host went down during this cell; --retry-lost launches it again".to_owned(),
         ),
-        (_, Admission::Launch) => ("run".to_owned(), "nothing forbids it".to_owned()),
+        (_, Admission::Launch) => ("run".to_owned(), "nothing blocks it".to_owned()),
         (_, Admission::Fake(class)) => (class.token().to_owned(), "faked".to_owned()),
         (_, Admission::Refuse { class, reason }) => (class.token().to_owned(), reason.clone()),
     }

@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 use super::git;
 use crate::base::diagnostic::HintExt as _;
 
-const WITHOUT_GIT: &str = "pruning by a fix asks git; --model and --before do not";
+const WITHOUT_GIT: &str = "--fixed-by needs git; --model and --before do not";
 
 /// How each commit asked for stands to the fix, by the name as given.
 pub(crate) type CommitAges = BTreeMap<String, CommitAge>;
@@ -37,10 +37,10 @@ pub(crate) fn read_commit_ages(
 ) -> anyhow::Result<CommitAges> {
     let asked = git(root, ["rev-parse", "--git-dir"]).output().hint(WITHOUT_GIT)?;
     if !asked.status.success() {
-        bail!("git knows no repository here: {}", first_line(&asked.stderr));
+        bail!("git cannot be asked here: {}", first_line(&asked.stderr));
     }
     let Some(fix) = read_commit(root, revision)? else {
-        return Err(anyhow!("git knows no commit `{revision}`"))
+        return Err(anyhow!("git has no commit `{revision}`"))
             .hint("name the commit, tag or branch that holds the fix; `git log` lists commits");
     };
     let mut ages = CommitAges::new();

@@ -30,12 +30,10 @@ pub(crate) fn list_tree(root: &Path, commit: &str) -> anyhow::Result<Vec<TreeEnt
         .collect())
 }
 
-/// One tracked file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreeEntry {
     /// Mode, kind and object id.
     pub(crate) object: String,
-    /// Path below the root.
     pub(crate) path: String,
 }
 
@@ -54,7 +52,7 @@ pub(crate) fn list_changes(root: &Path) -> anyhow::Result<Vec<String>> {
 /// The commits that a revision or a range stands for, oldest first.
 pub(crate) fn list_commits(root: &Path, revision: &str) -> anyhow::Result<Vec<String>> {
     if revision.starts_with('-') {
-        bail!("`{revision}` is no revision");
+        bail!("`{revision}` is not a revision");
     }
     let text = if revision.contains("..") {
         git(root, ["rev-list", "--reverse", revision]).read()?
@@ -63,7 +61,7 @@ pub(crate) fn list_commits(root: &Path, revision: &str) -> anyhow::Result<Vec<St
     };
     let commits: Vec<String> = text.lines().map(str::to_owned).collect();
     if commits.is_empty() {
-        bail!("the range `{revision}` holds no commit");
+        bail!("there is no commit in the range `{revision}`");
     }
     Ok(commits)
 }
@@ -71,7 +69,6 @@ pub(crate) fn list_commits(root: &Path, revision: &str) -> anyhow::Result<Vec<St
 /// Makes a work tree of `base` at `tree` with the changes of the commits applied, in order.
 ///
 /// # Errors
-///
 /// When a commit does not apply. The tree is gone again then.
 pub(crate) fn make_tree(
     root: &Path,
@@ -93,7 +90,6 @@ pub(crate) fn make_tree(
     Ok(())
 }
 
-/// Removes a work tree, if there is one.
 pub(crate) fn remove_tree(root: &Path, tree: &Path) -> anyhow::Result<()> {
     let path = tree.to_string_lossy().into_owned();
     if tree.exists() {

@@ -172,7 +172,7 @@ fn a_disturbed_launch_is_made_again_twice_and_then_counts_with_a_word() {
     let busy: Vec<Started> = (0..processors).map(|_| spin.start()).collect();
     let output = lab.prereg(&["run", "seed"]).exits_with(1);
     drop(busy);
-    assert!(output.stderr.contains("rung A 1/1 was disturbed and is made again"));
+    assert!(output.stderr.contains("rung A 1/1 was disturbed and is launched again"));
     assert_eq!(lab.ladder_launches(), 12, "four rungs, three times each");
     let report = lab.report();
     let told = |text: &str| report.lines().filter(|line| line.contains(text)).count();

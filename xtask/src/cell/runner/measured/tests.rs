@@ -123,7 +123,7 @@ fn entries_before_depths_and_without_speeds_are_tolerated() {
     assert_eq!(measured.decode_ms, None);
 }
 
-/// Reads a file of the real test data, which is no part of the project; `None`, with a line that says
+/// Reads a file of the real test data, which is not part of the project; `None`, with a line that says
 /// so, where it is absent.
 #[allow(clippy::print_stderr)]
 fn read_shared(path: &str) -> Option<String> {

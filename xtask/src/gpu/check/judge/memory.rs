@@ -64,7 +64,7 @@ pub(crate) fn judge_cap(
         let Setting::CapMib(wanted) = leg.setting else {
             return Judged::fail("the run has no cap");
         };
-        let cap = numbers.report.settings.allocator.as_ref().and_then(|found| found.cap_bytes);
+        let cap = numbers.cap_bytes();
         if cap != Some(wanted << 20) {
             let cap = cap.map_or("no cap".to_owned(), |bytes| format!("a cap of {bytes} bytes"));
             return Judged::fail(format!(
@@ -145,8 +145,7 @@ pub(crate) fn judge_oom_rescue(
 
 /// Idle memory never was above the cap.
 fn check_under_cap(numbers: &LegNumbers) -> Result<(), String> {
-    let cap = numbers.report.settings.allocator.as_ref().and_then(|found| found.cap_bytes);
-    let cap = cap.ok_or("no cap is in force")?;
+    let cap = numbers.cap_bytes().ok_or("no cap is in force")?;
     let idle =
         numbers.report.memory.idle_peak_bytes.ok_or("the report has no peak of idle bytes")?;
     if idle > cap {
@@ -161,8 +160,7 @@ fn check_kept(numbers: &LegNumbers) -> Result<(), String> {
     let held: Option<Vec<u64>> = windows.iter().map(|window| window.held_end_bytes).collect();
     let held = held.ok_or("the report does not say for every window what is held")?;
     let (Some(&first), Some(&last)) = (held.first(), held.last()) else { return Ok(()) };
-    let cap = numbers.report.settings.allocator.as_ref().and_then(|found| found.cap_bytes);
-    let cap = cap.ok_or("no cap is in force")?;
+    let cap = numbers.cap_bytes().ok_or("no cap is in force")?;
     let is_flat = judge(numbers, windows).is_some_and(|found| found.growth == Growth::Flat);
     if !is_flat && last > first.saturating_add(cap) {
         let mib = |bytes: u64| bytes as f64 / MIB;
@@ -209,7 +207,7 @@ fn device_windows(numbers: &LegNumbers) -> Vec<MemoryWindow> {
         .collect()
 }
 
-/// The curve of one run. The resident set is the host's and says nothing of a device.
+/// The curve of one run. The resident set is the host's and says nothing about a device.
 fn judge(numbers: &LegNumbers, windows: &[MemoryWindow]) -> Option<CurveJudgement> {
     let curve = curve_from_windows(windows).filter(|curve| curve.source == HeldSource::Held)?;
     judge_curves(&[curve], FLAT_MIB_PER_TOKEN, numbers.report.device.total_memory_bytes, BOOTSTRAP)

@@ -1,12 +1,12 @@
-//! What NVIDIA's memory checker said of a run.
+//! What NVIDIA's memory checker said about a run.
 
 use serde_json::Value;
 
 use super::Judged;
+use crate::gpu::check::CheckResult;
 use crate::gpu::check::seen::LegEnd;
-use crate::gpu::check::{CheckResult, CheckVerdict};
 
-/// What the checker is told to exit with where it found something.
+/// The exit code that the checker is told to use if it found something.
 pub(crate) const SANITIZER_ERRORS: i32 = 86;
 
 /// Before each line of the checker's own.
@@ -17,7 +17,8 @@ const UNSUPPORTED: &str = "not supported";
 const GAVE_UP: [&str; 2] =
     ["Internal Sanitizer Error", "terminated before first instrumented API call"];
 
-/// The number of errors decides. Without one nothing was checked, which says nothing of the program.
+/// The number of errors decides. Without a count nothing was checked, which says nothing about the
+/// program.
 ///
 /// `said` is all that the checker and the program wrote, `exit` the code that they ended with.
 pub(crate) fn judge_sanitizer(
@@ -27,55 +28,50 @@ pub(crate) fn judge_sanitizer(
     exit: Option<i32>,
     end: &LegEnd,
 ) -> CheckResult {
-    let (verdict, seen) = match (find_unsupported(said), find_summary(said)) {
-        (Some(words), _) => (CheckVerdict::NotPossible, unchecked(words)),
+    let judged = match (find_unsupported(said), find_summary(said)) {
+        (Some(words), _) => unchecked(words),
         (None, Some((0, _))) => judge_clean(said, exit, end),
-        (None, Some((_, summary))) => (CheckVerdict::Fail, format!("compute-sanitizer: {summary}")),
+        (None, Some((_, summary))) => Judged::fail(format!("compute-sanitizer: {summary}")),
         (None, None) => judge_without_summary(said, exit, end),
     };
-    Judged { verdict, seen, figures: Value::Null }.result(name, vec![leg.to_owned()])
+    judged.result(name, vec![leg.to_owned()])
 }
 
 /// The summary counts no errors.
-fn judge_clean(said: &str, exit: Option<i32>, end: &LegEnd) -> (CheckVerdict, String) {
+fn judge_clean(said: &str, exit: Option<i32>, end: &LegEnd) -> Judged {
     if exit == Some(SANITIZER_ERRORS) {
-        return (
-            CheckVerdict::Fail,
-            "compute-sanitizer counts 0 errors, but its exit code says that it found some"
-                .to_owned(),
+        return Judged::fail(
+            "compute-sanitizer counts 0 errors, but its exit code says that it found some",
         );
     }
     let gave_up = own_lines(said).find(|line| GAVE_UP.iter().any(|words| line.contains(words)));
     match (gave_up, end) {
-        (_, LegEnd::Skipped(why)) => (CheckVerdict::NotPossible, why.clone()),
-        (Some(words), _) => (CheckVerdict::NotPossible, unchecked(words)),
+        (_, LegEnd::Skipped(why)) => Judged::not_possible(why),
+        (Some(words), _) => unchecked(words),
         (None, LegEnd::Measured(_)) => {
-            (CheckVerdict::Pass, "compute-sanitizer: 0 errors".to_owned())
+            Judged::pass("compute-sanitizer: 0 errors".to_owned(), Value::Null)
         }
         (None, LegEnd::Failed(why)) => {
-            (CheckVerdict::Fail, format!("compute-sanitizer: 0 errors, but the run failed: {why}"))
+            Judged::fail(format!("compute-sanitizer: 0 errors, but the run failed: {why}"))
         }
     }
 }
 
-fn judge_without_summary(said: &str, exit: Option<i32>, end: &LegEnd) -> (CheckVerdict, String) {
+fn judge_without_summary(said: &str, exit: Option<i32>, end: &LegEnd) -> Judged {
     let last = own_lines(said).filter(|line| *line != "COMPUTE-SANITIZER").last();
     match (end, last) {
-        (LegEnd::Skipped(why), _) => (CheckVerdict::NotPossible, why.clone()),
-        _ if exit == Some(SANITIZER_ERRORS) => (
-            CheckVerdict::Fail,
-            "compute-sanitizer found errors but does not say how many".to_owned(),
-        ),
-        (_, Some(words)) => (CheckVerdict::NotPossible, unchecked(words)),
-        (LegEnd::Failed(why), None) => (CheckVerdict::NotPossible, unchecked(why)),
-        (LegEnd::Measured(_), None) => {
-            (CheckVerdict::NotPossible, unchecked("it printed no error summary"))
+        (LegEnd::Skipped(why), _) => Judged::not_possible(why),
+        _ if exit == Some(SANITIZER_ERRORS) => {
+            Judged::fail("compute-sanitizer found errors but does not say how many")
         }
+        (_, Some(words)) => unchecked(words),
+        (LegEnd::Failed(why), None) => unchecked(why),
+        (LegEnd::Measured(_), None) => unchecked("it printed no error summary"),
     }
 }
 
-fn unchecked(why: &str) -> String {
-    format!("compute-sanitizer checked nothing: {why}")
+fn unchecked(why: &str) -> Judged {
+    Judged::not_possible(format!("compute-sanitizer checked nothing: {why}"))
 }
 
 /// The lines of the checker's own, without what marks them.
@@ -101,7 +97,7 @@ fn find_summary(said: &str) -> Option<(u64, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::check::LegNumbers;
+    use crate::gpu::check::{CheckVerdict, LegNumbers};
 
     fn measured() -> LegEnd {
         LegEnd::Measured(Box::new(LegNumbers {

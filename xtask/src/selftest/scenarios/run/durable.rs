@@ -62,7 +62,7 @@ fn check_killed(checkout: &Checkout, csv: &str, whole: &str) -> anyhow::Result<b
     let behind = finished.lines().count().saturating_sub(left.lines().count());
     ensure!(left.is_empty() || behind <= 1, "finished rows are missing:\n{left}");
     let missing = left != whole;
-    // A harness that was killed is no host that was lost: nothing has to be asked for.
+    // A killed harness is not a lost host: no flag is needed.
     code(&checkout.resume(csv, &[])?, 0)?;
     same("rows after resuming", checkout.read(csv)?.as_str(), whole)?;
     same("lines of the record", checkout.record_text()?.lines().count(), 1)?;
@@ -81,7 +81,7 @@ pub(super) fn lost() -> anyhow::Result<String> {
     // The harness was killed: the list would launch the cell again.
     let listed = checkout.resume(CSV, &["--list"])?;
     ensure!(!listed.stdout.contains("FAIL:host_lost"), "listed as lost:\n{}", listed.stdout);
-    // As if the machine had been started anew since.
+    // As if the machine had been restarted since.
     let journal = format!("{CSV}.journal.jsonl");
     let boot = crate::sys::boot::read_boot_id();
     checkout.replace(&journal, &boot, "another-boot")?;
@@ -163,7 +163,7 @@ pub(super) fn full_disk() -> anyhow::Result<String> {
     code(&checkout.sweep("benchmarks/whole.csv/out.csv", &[])?, 2)?;
     let ran = checkout.sweep("benchmarks/whole.csv", &[])?;
     code(&ran, 2)?;
-    says(&ran, "is there already")?;
+    says(&ran, "already exists")?;
     same("launches", checkout.take_launches()?.len(), 0)?;
     same("the file that was there", checkout.read("benchmarks/whole.csv")?, whole)?;
     Ok(format!("{stopped} full disks: exit code 2, whole rows only, resumed to the same rows"))

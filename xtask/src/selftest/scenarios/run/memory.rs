@@ -31,7 +31,7 @@ pub(super) fn fake_oom() -> anyhow::Result<String> {
     let commit = git::read_git_state(checkout.root()).commit;
     let expected = format!("a,2048,{},{commit},,{CSV}\n", clock::today());
     same("record", checkout.record_text()?, expected)?;
-    // Whether cells were skipped is no failure, unless asked for.
+    // Skipped cells are not a failure, unless `--strict` asks for it.
     code(&checkout.sweep("benchmarks/strict.csv", &["--strict"])?, 1)?;
     Ok("one line in the record, longer cells of the model skipped, the other model measured".into())
 }
@@ -170,7 +170,7 @@ pub(super) fn isolation() -> anyhow::Result<String> {
     untouched(&checkout, "an estimate")?;
     let env = [("BENCH_MEM_OVERHEAD_FACTOR", "much")];
     let ran = checkout.sweep_with("benchmarks/factor.csv", &only_a, &env)?;
-    says(&ran, "BENCH_MEM_OVERHEAD_FACTOR: `much` is not a factor; using 1.0")?;
+    says(&ran, "BENCH_MEM_OVERHEAD_FACTOR: `much` is not a number of at least 0; using 1.0")?;
     same("launches", checkout.take_launches()?.len(), 3)?;
     Ok("failures, timeouts, missing models and estimates leave every byte of the record alone"
         .into())

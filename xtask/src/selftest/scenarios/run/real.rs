@@ -60,7 +60,7 @@ pub(super) fn real_oom(root: &Path) -> anyhow::Result<String> {
             "64 tokens run under {limit} MiB, {len} end with `{line}` and are skipped from then on"
         ));
     }
-    bail!("`tiny` runs at 64 tokens under none of {LIMITS_MB:?} MiB")
+    bail!("`tiny` does not run at 64 tokens under any limit of {LIMITS_MB:?} MiB")
 }
 
 /// A small grid under a limit in MiB.

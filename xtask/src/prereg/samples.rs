@@ -1,3 +1,0 @@
-//! The samples of a ladder on disk.
-
-pub(crate) mod file;

@@ -1,0 +1,231 @@
+//! The loop over a temporary folder: real files, scripted processes.
+
+use std::fs;
+
+use super::*;
+use crate::base::scrub::Scrub;
+use crate::cell::child::ChildSpec;
+use crate::cell::classify::StopReason;
+use crate::cell::executor::scripted::{Ending, ScriptedExecutor};
+use crate::cell::grid::plan_grid;
+use crate::cell::grid::tests::model;
+use crate::cell::guard::{Guard, RecordRule};
+use crate::cell::journal::request::Request;
+use crate::cell::journal::{CellLaunch, Entry, Journal, Settings, SweepStart};
+use crate::cell::row::{parse_csv, render_header};
+use crate::cell::runner::parse_runner;
+use crate::cell::session::Finder;
+use crate::oom_record::parse_record;
+use crate::sweep::definition::parse_sweep_config;
+use crate::sweep::run::output::read_earlier;
+use crate::sweep::run::prepare::Target;
+use crate::sys::hardware::{Backend, HostFacts};
+
+const LENGTHS: [u64; 3] = [128, 512, 2048];
+
+/// A workspace with a sweep of one model at [`LENGTHS`].
+struct Place {
+    folder: tempfile::TempDir,
+    prepared: Prepared,
+}
+
+/// What a sweep left.
+struct Left {
+    outcome: Outcome,
+    /// Lengths that were launched.
+    launched: Vec<String>,
+    /// Model and length of the lines that the record got.
+    recorded: Vec<(String, u64)>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let text = "models = [\"llama\"]\nlengths = [128, 512, 2048]\ncooldown_s = 1\n";
+        let config = parse_sweep_config("s.toml", text, &Request::default()).unwrap();
+        let runner = "result = \"profile-text\"\n\
+                      command = [\"engine\", \"{model}\", \"{prompt_tokens}\"]\n";
+        let prepared = Prepared {
+            request: Request::default(),
+            config_name: "s".to_owned(),
+            config_sha256: String::new(),
+            settings: Settings::default(),
+            grid: plan_grid(vec![model("llama")], config.lengths.clone()).unwrap(),
+            config,
+            runner: parse_runner("engine", "engine.toml", runner).unwrap(),
+            target_dir: "target".to_owned(),
+            host: HostFacts::default(),
+            target: Target {
+                backend: Backend::Cpu,
+                slug: "chip".to_owned(),
+                hardware: "Chip_1GB".to_owned(),
+            },
+            engine_version: None,
+        };
+        Place { folder: tempfile::tempdir().unwrap(), prepared }
+    }
+
+    /// Opens the output: a new one, or the one that is there.
+    fn output(&self) -> Output {
+        let csv = self.folder.path().join("out.csv");
+        let (scrub, start) = (Scrub::new(&[]), SweepStart::default());
+        if csv.exists() {
+            let earlier = read_earlier(&csv).unwrap();
+            return Output::go_on(self.folder.path(), earlier, scrub, &start).unwrap();
+        }
+        Output::start(self.folder.path(), &csv, scrub, &start).unwrap()
+    }
+
+    /// Runs the sweep, or goes on with it.
+    fn sweep(&self, record: &str, executor: ScriptedExecutor<'_>) -> Left {
+        let guard = Guard::new(parse_record(record), RecordRule::InForce, None, 1.0);
+        let source = "out.csv".to_owned();
+        let finder = Finder { commit: "abc1234".to_owned(), source, command: None };
+        let session = Session::new(executor, guard, finder);
+        let args = Args::default();
+        let (root, output) = (self.folder.path(), self.output());
+        let mut sweep = Sweep::begin(root, &args, &self.prepared, output, session).unwrap();
+        let step = sweep.do_cells().unwrap();
+        let executor = sweep.session.executor();
+        let launched = executor.launched.iter().map(|words| words[2].clone()).collect();
+        let recorded = executor.recorded.iter();
+        let recorded =
+            recorded.map(|entry| (entry.model.clone(), entry.prompt_target_len)).collect();
+        Left { outcome: sweep.finish(step, &args, "out.csv").unwrap(), launched, recorded }
+    }
+
+    /// Length and class of each row, `-` where it was measured.
+    fn rows(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.folder.path().join("out.csv")).unwrap();
+        assert_eq!(text, format!("{}{}", render_header(), self.journal().rows()));
+        let table = parse_csv(&text).unwrap();
+        let render = |row| {
+            let len = table.value(row, "prompt_target_len").unwrap();
+            format!("{len} {}", row.classification_token().unwrap_or("-"))
+        };
+        table.rows().iter().map(render).collect()
+    }
+
+    fn journal(&self) -> Journal {
+        read_earlier(&self.folder.path().join("out.csv")).unwrap().journal
+    }
+
+    /// Whether the last line of the journal ends the sweep, and calls it interrupted.
+    fn was_closed(&self) -> Option<bool> {
+        match self.journal().entries.last() {
+            Some(Entry::SweepEnd(end)) => Some(end.interrupted),
+            _ => None,
+        }
+    }
+
+    /// Leaves what a kill leaves during the cell of 128 tokens.
+    fn leave_launch_without_end(&self, boot: &str) {
+        let launch = CellLaunch {
+            model: "llama".to_owned(),
+            prompt_target_len: 128,
+            boot: Some(boot.to_owned()),
+            ..CellLaunch::default()
+        };
+        self.output().journal.append(&Entry::CellLaunch(launch)).unwrap();
+    }
+}
+
+fn measured(_: &ChildSpec) -> anyhow::Result<Ending> {
+    Ok(Ending::measured(50.0))
+}
+
+fn is_at(spec: &ChildSpec, len: u64) -> bool {
+    spec.args.iter().any(|arg| *arg == *len.to_string())
+}
+
+#[test]
+fn after_an_oom_no_longer_cell_is_launched_and_one_line_is_recorded() {
+    let place = Place::new();
+    let left = place.sweep(
+        "",
+        ScriptedExecutor::new(|spec| {
+            Ok(if is_at(spec, 512) { Ending::oom() } else { Ending::measured(50.0) })
+        }),
+    );
+    assert_eq!(left.launched, ["128", "512"]);
+    assert_eq!(left.recorded, [("llama".to_owned(), 512)]);
+    assert_eq!(place.rows(), ["128 -", "512 SKIP:oom", "2048 SKIP:oom_backstop"]);
+    assert_eq!(left.outcome, Outcome::Done);
+    assert_eq!(place.was_closed(), Some(false));
+}
+
+#[test]
+fn a_launch_without_an_end_is_launched_again_under_the_same_boot() {
+    let place = Place::new();
+    place.leave_launch_without_end("boot");
+    let left = place.sweep("", ScriptedExecutor::new(measured));
+    assert_eq!(left.launched, LENGTHS.map(|len| len.to_string()));
+    assert_eq!(place.rows(), ["128 -", "512 -", "2048 -"]);
+    assert_eq!(left.outcome, Outcome::Done);
+}
+
+#[test]
+fn a_launch_without_an_end_under_another_boot_is_a_lost_host() {
+    let place = Place::new();
+    place.leave_launch_without_end("an earlier boot");
+    let left = place.sweep("", ScriptedExecutor::new(measured));
+    assert_eq!(left.launched, ["512", "2048"]);
+    assert_eq!(place.rows(), ["128 FAIL:host_lost", "512 -", "2048 -"]);
+    assert_eq!(left.outcome, Outcome::Violation);
+    // Once it has its row, going on again adds nothing.
+    let again = place.sweep("", ScriptedExecutor::new(measured));
+    assert!(again.launched.is_empty());
+    assert_eq!(place.rows().len(), 3);
+    assert_eq!(again.outcome, Outcome::Violation);
+}
+
+#[test]
+fn an_interrupt_closes_the_journal_and_the_cell_is_measured_on_resumption() {
+    let place = Place::new();
+    let interrupted = ScriptedExecutor::new(|spec| {
+        if !is_at(spec, 512) {
+            return Ok(Ending::measured(50.0));
+        }
+        let exit = ExitKind::Signal(15);
+        Ok(Ending { exit, stopped: Some(StopReason::Interrupt), ..Ending::oom() })
+    });
+    let left = place.sweep("", interrupted);
+    assert_eq!(left.outcome, Outcome::Interrupted);
+    assert_eq!(left.launched, ["128", "512"]);
+    assert!(left.recorded.is_empty());
+    assert_eq!(place.rows(), ["128 -"]);
+    assert_eq!(place.was_closed(), Some(true));
+
+    let left = place.sweep("", ScriptedExecutor::new(measured));
+    assert_eq!(left.launched, ["512", "2048"]);
+    assert_eq!(place.rows(), ["128 -", "512 -", "2048 -"]);
+    assert_eq!(left.outcome, Outcome::Done);
+    assert_eq!(place.was_closed(), Some(false));
+}
+
+#[test]
+fn a_recorded_cell_is_never_launched() {
+    let place = Place::new();
+    let record = "llama,512,2026-01-01,abc,,y.csv\n";
+    let left = place.sweep(record, ScriptedExecutor::new(measured));
+    assert_eq!(left.launched, ["128"]);
+    assert!(left.recorded.is_empty());
+    assert_eq!(place.rows(), ["128 -", "512 SKIP:oom_record", "2048 SKIP:oom_record"]);
+    let reason = place.journal().cell_ends().last().unwrap().reason.clone();
+    assert_eq!(reason.unwrap(), "the OOM record holds `llama,512,2026-01-01,abc,,y.csv`");
+}
+
+#[test]
+fn an_oom_whose_line_a_kill_kept_from_the_record_is_recorded_on_resumption() {
+    let place = Place::new();
+    let oom_at_the_end = ScriptedExecutor::new(|spec| {
+        Ok(if is_at(spec, 2048) { Ending::oom() } else { Ending::measured(50.0) })
+    });
+    assert_eq!(place.sweep("", oom_at_the_end).recorded, [("llama".to_owned(), 2048)]);
+    let launches_nothing = || ScriptedExecutor::new(|_| panic!("launched a finished cell"));
+    // As if the kill had come before the record had its line, and as if it had come after.
+    let left = place.sweep("", launches_nothing());
+    assert_eq!(left.recorded, [("llama".to_owned(), 2048)]);
+    let left = place.sweep("llama,2048,2026-01-31,abc1234,,out.csv\n", launches_nothing());
+    assert!(left.recorded.is_empty());
+    assert_eq!(place.rows(), ["128 -", "512 -", "2048 SKIP:oom"]);
+}
