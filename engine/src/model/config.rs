@@ -141,11 +141,6 @@ impl ModelConfig {
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
     }
-
-    /// Bytes of one token's keys and values in all layers, at four bytes an element.
-    pub fn kv_bytes_per_token(&self) -> usize {
-        2 * self.layers * self.kv_heads * self.head_dim * size_of::<f32>()
-    }
 }
 
 /// Sizes from metadata are whole numbers from 1 to 2³¹.

@@ -5,6 +5,7 @@
 //! completed from its journal.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,13 @@ use crate::sys::hardware::HostFacts;
 use request::{Device, Request};
 
 pub(crate) mod request;
+
+/// The journal beside a CSV.
+pub(crate) fn journal_path(csv: &Path) -> PathBuf {
+    let mut name = csv.as_os_str().to_owned();
+    name.push(".journal.jsonl");
+    name.into()
+}
 
 /// The `schema` number that this version writes.
 pub(crate) const SCHEMA: u32 = 1;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
-use crate::cell::journal::parse_journal;
+use crate::cell::journal::{journal_path, parse_journal};
 use crate::report::args::Args;
 use crate::report::format::Format;
 use crate::report::picture::{counted, render_picture, render_subtitle};
@@ -77,9 +77,7 @@ fn read_newest(root: &Path) -> anyhow::Result<(PathBuf, Sweep)> {
 }
 
 fn add_journal(sweep: &mut Sweep, csv: &Path, shown: &Path) -> anyhow::Result<()> {
-    let mut path = csv.as_os_str().to_owned();
-    path.push(".journal.jsonl");
-    match files::read_text_if_present(Path::new(&path))? {
+    match files::read_text_if_present(&journal_path(csv))? {
         Some(text) => {
             let journal = parse_journal(&text);
             for line in &journal.unreadable_lines {

@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::prepare::Target;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;
-use crate::cell::journal::{Entry, Journal, Settings, SweepStart, parse_journal};
+use crate::cell::journal::{Entry, Journal, Settings, SweepStart, journal_path, parse_journal};
 use crate::cell::row::render_header;
 use crate::sweep::resume::{Changes, compare_settings};
 use crate::sys::files::AppendFile;
@@ -27,13 +27,6 @@ pub(super) struct Output {
 pub(super) struct Earlier {
     csv_path: PathBuf,
     pub(super) journal: Journal,
-}
-
-/// The journal beside a CSV.
-pub(super) fn journal_path(csv: &Path) -> PathBuf {
-    let mut name = csv.as_os_str().to_owned();
-    name.push(".journal.jsonl");
-    name.into()
 }
 
 /// Reads the journal of a sweep that is to be resumed.
