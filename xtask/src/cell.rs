@@ -7,11 +7,11 @@
 pub(crate) mod capture;
 pub(crate) mod child;
 pub(crate) mod classify;
+pub(crate) mod evidence;
 pub(crate) mod executor;
 pub(crate) mod grid;
 pub(crate) mod guard;
 pub(crate) mod journal;
-pub(crate) mod oom_pattern;
 pub(crate) mod outcome;
 pub(crate) mod quiet;
 pub(crate) mod result;

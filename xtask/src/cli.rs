@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{ab, ci, gpu, model, oom_record, prereg, report, selftest, sweep};
+use crate::{ab, ci, gpu, model, oom, prereg, report, selftest, sweep};
 
 /// Arc's workflow: safe sweeps, honest comparisons, pre-registered ladders, lock checks.
 ///
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     DriverFacts,
     GpuCheck(gpu::check::args::Args),
     Model(model::args::Args),
-    OomRecord(oom_record::args::Args),
+    OomRecord(oom::args::Args),
     Prereg(prereg::args::Args),
     Report(report::args::Args),
     Scenarios(selftest::scenarios::args::Args),

@@ -17,6 +17,7 @@ mod ci;
 mod cli;
 mod gpu;
 mod model;
+mod oom;
 mod oom_record;
 mod prereg;
 mod report;
@@ -49,7 +50,7 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::CudaSetup(args) => gpu::setup::run(&root, &args),
         cli::Command::GpuCheck(args) => gpu::check::run(&root, &args),
         cli::Command::Model(args) => model::run(&root, &args),
-        cli::Command::OomRecord(args) => oom_record::run(&root, &args),
+        cli::Command::OomRecord(args) => oom::run(&root, &args),
         cli::Command::Prereg(args) => prereg::run(&root, &args),
         cli::Command::Report(args) => report::run(&root, &args),
         cli::Command::Scenarios(args) => selftest::scenarios::run(&root, &args),

@@ -8,12 +8,8 @@
 use crate::base::shell::quote_word;
 use std::fmt;
 
-pub(crate) mod args;
 pub(crate) mod file;
 pub(crate) mod prune;
-mod run;
-
-pub(crate) use run::run;
 
 /// The record's file, relative to the workspace.
 pub(crate) const RECORD_PATH: &str = "benchmarks/.oom-record";
@@ -157,6 +153,11 @@ pub(crate) fn render_entry(entry: &OomEntry) -> String {
 /// The command that drops a model's events, as it is typed in a shell.
 pub(crate) fn render_prune_command(model: &str) -> String {
     format!("cargo xtask oom-record prune --model {}", quote_word(model))
+}
+
+/// The command that launches a model's shortest recorded cell again, as it is typed in a shell.
+pub(crate) fn render_confirm_command(model: &str) -> String {
+    format!("cargo xtask oom-record confirm {}", quote_word(model))
 }
 
 fn one_line(field: &str) -> String {

@@ -14,6 +14,7 @@ pub(crate) mod hardware;
 pub(crate) mod host;
 pub(crate) mod interrupt;
 pub(crate) mod json_lines;
+pub(crate) mod kernel_log;
 pub(crate) mod launch_lock;
 pub(crate) mod progress;
 pub(crate) mod terminal;

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::classify::{ExitKind, StopReason};
-use crate::cell::oom_pattern::PatternMatch;
+use crate::cell::evidence::signatures::Signatures;
+use crate::cell::evidence::verdict::Said;
 
 pub(crate) mod run;
 
@@ -28,6 +30,8 @@ pub(crate) struct ChildSpec {
     pub(crate) grace: Duration,
     pub(crate) memory_limit_bytes: Option<u64>,
     pub(crate) capture: CaptureLimits,
+    /// What its output is searched for.
+    pub(crate) signatures: Arc<Signatures>,
 }
 
 impl ChildSpec {
@@ -42,6 +46,7 @@ impl ChildSpec {
             grace: DEFAULT_GRACE,
             memory_limit_bytes: None,
             capture: CaptureLimits::default(),
+            signatures: Signatures::built_in(),
         }
     }
 }
@@ -59,10 +64,14 @@ pub(crate) struct ChildEnd {
     pub(crate) rss_peak_bytes: Option<u64>,
     pub(crate) stdout: Capture,
     pub(crate) stderr: Capture,
-    /// The first allocator failure in its output.
-    pub(crate) pattern: Option<PatternMatch>,
+    /// What its output says of memory.
+    pub(crate) said: Said,
     /// The least memory that the system had available while it ran.
     pub(crate) available_low_bytes: Option<u64>,
+    /// All the memory that there is; read only where a signal ended the child.
+    pub(crate) memory_bytes: Option<u64>,
     /// Processes that the kernel killed for memory in this cgroup meanwhile.
     pub(crate) cgroup_oom_kills: Option<u64>,
+    /// The kernel log's line about having killed this very process for memory, where it can be read.
+    pub(crate) kernel_oom_line: Option<String>,
 }

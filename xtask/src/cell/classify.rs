@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::oom_pattern::PatternMatch;
+use crate::cell::evidence::Grade;
 
 /// The exit code of `timeout(1)`: never a true OOM, whatever the output says.
 const EXIT_TIMEOUT: i32 = 124;
@@ -120,6 +120,13 @@ pub(crate) enum ExitKind {
     Signal(i32),
 }
 
+impl ExitKind {
+    /// SIGKILL, or what a shell makes of it.
+    pub(crate) fn is_sigkill(self) -> bool {
+        matches!(self, ExitKind::Signal(libc::SIGKILL) | ExitKind::Code(EXIT_SIGKILL))
+    }
+}
+
 impl fmt::Display for ExitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -140,16 +147,29 @@ pub(crate) enum StopReason {
 }
 
 /// What is known of a process that ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ending {
     /// Exit code or signal.
     pub(crate) exit: ExitKind,
     /// Set where the harness ended it.
     pub(crate) stopped: Option<StopReason>,
-    /// The first allocator failure in its output.
-    pub(crate) pattern: Option<PatternMatch>,
+    /// What its output says of memory.
+    pub(crate) said: MemoryWord,
+    /// Whether the kernel says that it killed for memory.
+    pub(crate) kernel_killed: bool,
     /// Whether its result could be read and holds numbers.
     pub(crate) result: ResultState,
+}
+
+/// What the output of a process that ended says of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemoryWord {
+    /// That it ran out, and nothing after it says that this is not why it ended.
+    Cause,
+    /// Its last error names another cause.
+    AnotherCause,
+    /// Nothing, or nothing that counts.
+    Nothing,
 }
 
 /// Whether a result with numbers was found.
@@ -173,18 +193,22 @@ pub(crate) enum DecidedBy {
     Timeout,
     /// SIGKILL that the harness did not send, or exit code 137.
     Sigkill,
-    /// A failure whose output names an allocator's failure.
+    /// A failure whose output says that memory ran out, as the cause.
     Pattern,
-    /// A failure whose output names none.
+    /// A failure while the kernel killed for memory, and whose output names no other cause.
+    Kernel,
+    /// Any other failure.
     Failure,
 }
 
 /// The verdict on a process that ended: `None` is a measured cell.
 pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
     use Classification as Class;
-    let failed = || match ending.pattern {
-        Some(_) => (Some(Class::Oom), DecidedBy::Pattern),
-        None => (Some(Class::FailBench), DecidedBy::Failure),
+    let failed = || match (ending.said, ending.kernel_killed) {
+        (MemoryWord::Cause, _) => (Some(Class::Oom), DecidedBy::Pattern),
+        // A worker of it was killed, and what started it ends as if by itself.
+        (MemoryWord::Nothing, true) => (Some(Class::Oom), DecidedBy::Kernel),
+        _ => (Some(Class::FailBench), DecidedBy::Failure),
     };
     if ending.stopped == Some(StopReason::Timeout) {
         return (Some(Class::FailTimeout), DecidedBy::Timeout);
@@ -195,14 +219,23 @@ pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
         ExitKind::Signal(_) if ending.stopped.is_some() => {
             (Some(Class::FailBench), DecidedBy::Failure)
         }
-        ExitKind::Signal(libc::SIGKILL) | ExitKind::Code(EXIT_SIGKILL) => {
-            (Some(Class::Oom), DecidedBy::Sigkill)
-        }
+        exit if exit.is_sigkill() => (Some(Class::Oom), DecidedBy::Sigkill),
         ExitKind::Code(0) => match ending.result {
             ResultState::Numbers => (None, DecidedBy::Result),
             ResultState::Missing => (Some(Class::FailNoOutput), DecidedBy::NoResult),
         },
         ExitKind::Code(_) | ExitKind::Signal(_) => failed(),
+    }
+}
+
+/// How well a true OOM is known; `None` where it is none.
+pub(crate) fn grade(ending: &Ending) -> Option<Grade> {
+    match classify(ending) {
+        (Some(class), _) if !class.is_true_oom() => None,
+        (None, _) => None,
+        _ if ending.kernel_killed => Some(Grade::Kernel),
+        _ if ending.said == MemoryWord::Cause => Some(Grade::Allocator),
+        _ => Some(Grade::Signal),
     }
 }
 
@@ -214,12 +247,42 @@ mod tests {
         Ending {
             exit,
             stopped: None,
-            pattern: pattern.then(|| PatternMatch {
-                pattern: "out of memory",
-                line: "CUDA error: out of memory".to_owned(),
-            }),
+            said: if pattern { MemoryWord::Cause } else { MemoryWord::Nothing },
+            kernel_killed: false,
             result: ResultState::Missing,
         }
+    }
+
+    #[test]
+    fn a_worker_that_the_kernel_killed_takes_its_parent_along_unless_that_names_another_cause() {
+        let exit = ExitKind::Code(1);
+        let killed = Ending { kernel_killed: true, ..ending(exit, false) };
+        assert_eq!(classify(&killed), (Some(Classification::Oom), DecidedBy::Kernel));
+        let other = Ending { said: MemoryWord::AnotherCause, ..killed };
+        assert_eq!(classify(&other).0, Some(Classification::FailBench));
+        let success = Ending { exit: ExitKind::Code(0), ..killed };
+        assert_eq!(classify(&success).0, Some(Classification::FailNoOutput));
+    }
+
+    #[test]
+    fn sigkill_stays_out_of_memory_whatever_the_output_says() {
+        for exit in [ExitKind::Signal(libc::SIGKILL), ExitKind::Code(137)] {
+            let killed = Ending { said: MemoryWord::AnotherCause, ..ending(exit, false) };
+            assert_eq!(classify(&killed).0, Some(Classification::Oom));
+        }
+    }
+
+    #[test]
+    fn the_grade_is_the_best_of_what_is_known() {
+        let killed = ending(ExitKind::Signal(libc::SIGKILL), false);
+        assert_eq!(grade(&killed), Some(Grade::Signal));
+        let said = Ending { said: MemoryWord::Cause, ..killed };
+        assert_eq!(grade(&said), Some(Grade::Allocator));
+        assert_eq!(grade(&Ending { kernel_killed: true, ..said }), Some(Grade::Kernel));
+        assert_eq!(grade(&ending(ExitKind::Code(1), true)), Some(Grade::Allocator));
+        assert_eq!(grade(&ending(ExitKind::Code(1), false)), None);
+        assert_eq!(grade(&ending(ExitKind::Code(0), true)), None);
+        assert!(Grade::Kernel > Grade::Allocator && Grade::Allocator > Grade::Signal);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
+use crate::cell::evidence::{Grade, Survived};
 use crate::cell::session::{Unended, judge_unended};
 use crate::sys::hardware::HostFacts;
 
@@ -138,15 +139,30 @@ pub(crate) struct CellEnd {
 #[serde(default)]
 pub(crate) struct Evidence {
     pub(crate) decided_by: Option<DecidedBy>,
-    /// The allocator's failure that was found in the output, decisive or not.
+    /// How well a true OOM is known; `None` where it is none, and in journals that did not note it yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) grade: Option<Grade>,
+    /// The signature in the output, where it says why the process ended.
     pub(crate) pattern: Option<String>,
+    /// The engine or interface that says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) api: Option<String>,
     /// The line that it was found in.
     pub(crate) line: Option<String>,
+    /// A shortage in the output that the process lived through, and why that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) survived: Option<Survived>,
+    /// The kernel's line about having killed the process for memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel_line: Option<String>,
     pub(crate) result_problem: Option<String>,
     /// Processes that the kernel killed for memory in this cgroup meanwhile.
     pub(crate) cgroup_oom_kills: Option<u64>,
     /// The least memory that the system had available meanwhile.
     pub(crate) available_low_bytes: Option<u64>,
+    /// All the memory that there is, where a signal ended the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_bytes: Option<u64>,
     /// The last lines of stderr, where the cell failed.
     pub(crate) stderr_tail: Vec<String>,
 }

@@ -2,11 +2,14 @@
 
 use super::child::ChildEnd;
 use super::classify::{
-    Classification, DecidedBy, Ending, ExitKind, ResultState, StopReason, classify,
+    Classification, DecidedBy, Ending, ExitKind, MemoryWord, ResultState, StopReason, classify,
+    grade,
 };
+use super::evidence::{Grade, was_plentiful};
 use super::journal::{Evidence, ProcessNote};
 use super::quiet::QuietNote;
 use super::result::CellNumbers;
+use crate::oom_record::{render_confirm_command, render_prune_command};
 
 /// Lines of stderr that a failed cell's evidence keeps.
 const STDERR_TAIL_LINES: usize = 5;
@@ -17,6 +20,8 @@ pub(crate) struct CellOutcome {
     /// Why there are no numbers; `None` where it was measured.
     pub(crate) classification: Option<Classification>,
     pub(crate) decided_by: DecidedBy,
+    /// How well a true OOM is known.
+    pub(crate) grade: Option<Grade>,
     /// The numbers, or why there are none, in words. A failed cell may have some.
     pub(crate) numbers: Result<CellNumbers, String>,
     pub(crate) end: ChildEnd,
@@ -27,13 +32,21 @@ pub(crate) struct CellOutcome {
 impl CellOutcome {
     /// Judges a process that ended, by its end and by what its result holds.
     pub(crate) fn new(end: ChildEnd, numbers: Result<CellNumbers, String>) -> CellOutcome {
-        let (classification, decided_by) = classify(&Ending {
+        let ending = Ending {
             exit: end.exit,
             stopped: end.stopped,
-            pattern: end.pattern.clone(),
+            said: match &end.said {
+                said if said.cause.is_some() => MemoryWord::Cause,
+                said if said.other_cause.is_some() => MemoryWord::AnotherCause,
+                _ => MemoryWord::Nothing,
+            },
+            kernel_killed: end.kernel_oom_line.is_some()
+                || end.cgroup_oom_kills.is_some_and(|kills| kills > 0),
             result: if numbers.is_ok() { ResultState::Numbers } else { ResultState::Missing },
-        });
-        CellOutcome { classification, decided_by, numbers, end, quiet: None }
+        };
+        let (classification, decided_by) = classify(&ending);
+        let grade = grade(&ending);
+        CellOutcome { classification, decided_by, grade, numbers, end, quiet: None }
     }
 
     /// Whether it ended because the whole run was interrupted, so that it says nothing.
@@ -43,13 +56,19 @@ impl CellOutcome {
 
     pub(crate) fn evidence(&self) -> Evidence {
         let end = &self.end;
+        let cause = end.said.cause.as_ref();
         Evidence {
             decided_by: Some(self.decided_by),
-            pattern: end.pattern.as_ref().map(|found| found.pattern.to_owned()),
-            line: end.pattern.as_ref().map(|found| found.line.clone()),
+            grade: self.grade,
+            pattern: cause.map(|found| found.pattern.clone()),
+            api: cause.map(|found| found.api.clone()),
+            line: cause.map(|found| found.line.clone()),
+            survived: end.said.survived.clone(),
+            kernel_line: end.kernel_oom_line.clone(),
             result_problem: self.numbers.as_ref().err().cloned(),
             cgroup_oom_kills: end.cgroup_oom_kills,
             available_low_bytes: end.available_low_bytes,
+            memory_bytes: end.memory_bytes,
             stderr_tail: match self.classification {
                 Some(_) => end.stderr.last_lines(STDERR_TAIL_LINES),
                 None => Vec::new(),
@@ -75,20 +94,49 @@ impl CellOutcome {
         }
     }
 
+    /// Why the true OOM of this model may be none, and the commands that find out and drop it: a signal
+    /// is all that is known, and memory was plentiful throughout.
+    pub(crate) fn doubt(&self, model: &str) -> Option<String> {
+        let end = &self.end;
+        let is_doubtful = self.grade == Some(Grade::Signal)
+            && was_plentiful(end.available_low_bytes, end.memory_bytes);
+        is_doubtful.then(|| {
+            let gib = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / f64::from(1 << 30);
+            format!(
+                "at least {:.1} of {:.1} GiB of memory were free throughout, so somebody else may have \
+                 sent it: `{}` tries again, `{}` drops it from the record",
+                gib(end.available_low_bytes),
+                gib(end.memory_bytes),
+                render_confirm_command(model),
+                render_prune_command(model),
+            )
+        })
+    }
+
+    /// What the kernel says, in words.
+    fn describe_kernel(&self) -> String {
+        match (&self.end.kernel_oom_line, self.end.cgroup_oom_kills) {
+            (Some(line), _) => format!(", and the kernel says `{line}`"),
+            (None, Some(kills)) if kills > 0 => {
+                format!(", kernel OOM kills in this cgroup: {kills}")
+            }
+            _ => String::new(),
+        }
+    }
+
     /// What decided, in words for a status line.
     pub(crate) fn describe(&self) -> String {
         let end = &self.end;
         let exit = end.exit;
         match self.decided_by {
             DecidedBy::Pattern => {
-                let line = end.pattern.as_ref().map(|found| found.line.as_str());
+                let line = end.said.cause.as_ref().map(|found| found.line.as_str());
                 format!("{exit}, and the output says `{}`", line.unwrap_or_default())
             }
             DecidedBy::Sigkill => {
-                let kills = end.cgroup_oom_kills.filter(|&kills| kills > 0);
-                let kernel = kills.map(|n| format!(", kernel OOM kills in this cgroup: {n}"));
-                format!("{exit}, not sent by the harness{}", kernel.unwrap_or_default())
+                format!("{exit}, not sent by the harness{}", self.describe_kernel())
             }
+            DecidedBy::Kernel => format!("{exit}{}", self.describe_kernel()),
             DecidedBy::Timeout => format!("{exit}, over its time limit"),
             DecidedBy::NoResult | DecidedBy::Result => {
                 self.numbers.as_ref().err().cloned().unwrap_or_default()

@@ -2,11 +2,13 @@
 //! renders a command line and reads results; it starts nothing and knows no shell.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 use crate::base::definition::parse_toml;
+use crate::cell::evidence::signatures::Signatures;
 use crate::model::reference::ModelKind;
 
 pub(crate) use measured::{
@@ -28,6 +30,8 @@ pub(crate) struct Runner {
     pub(crate) models: ModelNeed,
     /// What to build before the first cell; `None` for a program that already exists.
     pub(crate) build: Option<Build>,
+    /// What its output is searched for.
+    pub(crate) signatures: Arc<Signatures>,
     command: Vec<Argument>,
     env: BTreeMap<String, Template>,
 }
@@ -95,6 +99,10 @@ struct RawRunner {
     #[serde(default)]
     env: BTreeMap<String, String>,
     build: Option<Build>,
+    #[serde(default)]
+    oom_patterns: Vec<String>,
+    #[serde(default)]
+    oom_ignore: Vec<String>,
 }
 
 /// One argument, or some that stand or fall together.
@@ -161,6 +169,7 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         result: raw.result,
         models: raw.models,
         build: raw.build,
+        signatures: Signatures::with_own(&raw.oom_patterns, &raw.oom_ignore)?,
         command,
         env,
     })

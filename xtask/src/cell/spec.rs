@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ impl CellSpec<'_> {
         child.env = self.environment().into_iter().collect();
         child.timeout = Some(self.timeout);
         child.memory_limit_bytes = self.memory_limit_bytes;
+        child.signatures = Arc::clone(&self.runner.signatures);
         child
     }
 }

@@ -94,6 +94,7 @@ When a record is stale:
 
     MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models M     (or --ignore-oom-record)
     cargo xtask oom-record explain M 32768
+    cargo xtask oom-record confirm M                 launches its shortest recorded cell once
     cargo xtask oom-record prune --model M
     cargo xtask oom-record prune --fixed-by REV      lines from before a fix
     cargo xtask oom-record prune --before 2026-07-06

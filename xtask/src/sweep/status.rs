@@ -28,7 +28,10 @@ pub(crate) fn render_end(cell: Cell<'_>, end: &End) -> String {
     let said = match end {
         End::Ran(outcome) => match &outcome.numbers {
             Ok(numbers) if class.is_none() => render_measured(&numbers.measured),
-            _ => outcome.describe(),
+            _ => match outcome.doubt(&cell.name()) {
+                Some(doubt) => format!("{}; {doubt}", outcome.describe()),
+                None => outcome.describe(),
+            },
         },
         _ => render_reason(end).unwrap_or_default(),
     };

@@ -54,6 +54,9 @@ pub(crate) struct Gpu {
     pub(crate) name: String,
     /// `None` where it shares the system's memory.
     pub(crate) memory_bytes: Option<u64>,
+    /// What is free of it.
+    #[serde(default)]
+    pub(crate) free_bytes: Option<u64>,
 }
 
 impl DriverFacts {

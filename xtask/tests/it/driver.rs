@@ -143,15 +143,16 @@ fn nvml_says_what_the_gpus_are_and_do() {
         let env = [("ARC_NVML_LIBRARY", nvml.as_str()), ("TEST_NVML", play)];
         lab.run_with(&["driver-facts"], &env).stdout
     };
-    let two = |memory: &str| {
-        let gpu = format!("{{\"name\":\"NVIDIA X1\",\"memory_bytes\":{memory}}}");
+    let two = |memory: &str, free: &str| {
+        let gpu =
+            format!("{{\"name\":\"NVIDIA X1\",\"memory_bytes\":{memory},\"free_bytes\":{free}}}");
         format!(
             "{{\"version\":\"570.86.15\",\"gpus\":[{gpu},{gpu}],\"compute_processes\":3,\
              \"clock_event_reasons\":65}}\n"
         )
     };
-    assert_eq!(facts(""), two("25769803776"));
-    assert_eq!(facts("shared-memory"), two("null"));
+    assert_eq!(facts(""), two("25769803776", "21474836480"));
+    assert_eq!(facts("shared-memory"), two("null", "null"));
     assert_eq!(facts("crash"), "");
 }
 

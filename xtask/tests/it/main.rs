@@ -6,6 +6,7 @@ mod architecture;
 mod cuda_check;
 mod cuda_setup;
 mod driver;
+mod evidence;
 mod gpu_check;
 mod model;
 mod oom_record;

@@ -37,6 +37,7 @@ struct memory { unsigned version; unsigned long long total, reserved, free, used
 int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) {
     if (strcmp(play(), "shared-memory") == 0) return NOT_SUPPORTED;
     memory->total = 24ULL << 30;
+    memory->free = 20ULL << 30;
     return SUCCESS;
 }
 /* One process on the first device, two on the second. */

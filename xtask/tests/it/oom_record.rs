@@ -1,6 +1,6 @@
 //! `cargo xtask oom-record` over the real binary: what it prints, its exit code, and the record's bytes.
 
-use testkit::{Ran, Redaction, Workspace, assert_shown};
+use testkit::{Cell, Ran, Redaction, Script, Workspace, assert_shown};
 
 use crate::XTASK;
 
@@ -149,4 +149,115 @@ fn a_record_behind_a_link_stays_behind_it() {
     run(&workspace, &["prune", "--model", "llama"]).exits_with(0);
     assert!(workspace.path(PATH).is_symlink());
     assert_eq!(workspace.read(&real), RECORD.split_once('\n').unwrap().1);
+}
+
+/// A workspace with a model `a` that a sweep recorded at two lengths.
+fn recorded(script: &Script) -> Workspace {
+    let workspace = Workspace::new(XTASK, &["a"]);
+    workspace.write(
+        "bench-configs/sweep/s.toml",
+        "models = [\"a\"]\nlengths = [512]\nrunner = \"scripted\"\nmax_tokens = 7\n",
+    );
+    workspace.write_scripted_runner("scripted", "report");
+    let oom = Cell::new().runs_out_of_memory("CUDA error: out of memory\n");
+    workspace.script(&Script::new().cell(oom));
+    let args = ["sweep", "--config", "bench-configs/sweep/s.toml", "--output", "benchmarks/o.csv"];
+    workspace.run(&args).exits_with(0);
+    let longer = "a,8192,2026-07-01,unknown,,benchmarks/gone.csv\n";
+    workspace.write(PATH, workspace.read(PATH) + longer);
+    workspace.script(script);
+    workspace
+}
+
+#[test]
+fn explain_says_how_well_it_is_known() {
+    let workspace = recorded(&Script::new());
+    let ran = run(&workspace, &["explain", "a", "600"]).exits_with(0);
+    assert!(
+        ran.stdout
+            .contains("\n  evidence: allocator: the output says `CUDA error: out of memory`\n"),
+        "{ran}"
+    );
+    assert!(ran.stdout.contains("\n  cargo xtask oom-record confirm a\n"), "{ran}");
+}
+
+#[test]
+fn confirm_launches_the_shortest_recorded_cell_once_and_prunes_what_it_disproves() {
+    let workspace = recorded(&Script::new());
+    let before = workspace.launches().len();
+    let ran = run(&workspace, &["confirm", "a"]).exits_with(0);
+    assert_eq!(workspace.launches()[before..], ["a 512"]);
+    assert_eq!(workspace.read(PATH), "a,8192,2026-07-01,unknown,,benchmarks/gone.csv\n");
+    for part in [
+        "launching a at 512 tokens once, with runner `scripted`; recorded: a,512,",
+        "oom-record: a ran at 512 tokens: 1 event removed\n",
+        "the event at 8192 tokens stays; `confirm` again would launch that length\n",
+    ] {
+        assert!(ran.stderr.contains(part), "no `{part}` in {ran}");
+    }
+    assert!(ran.stdout.contains("\n-a,512,"), "{ran}");
+    let notes = workspace.read_json_lines("benchmarks/.oom-confirm.jsonl");
+    let events: Vec<&str> = notes.iter().map(|note| note["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["cell_launch", "cell_end"]);
+    let command = notes[0]["command"].as_array().unwrap();
+    let has = |name: &str, value: &str| {
+        command.windows(2).any(|pair| pair[0] == name && pair[1] == value)
+    };
+    assert!(has("--max-tokens", "7"), "as the sweep ran it: {command:?}");
+}
+
+#[test]
+fn confirm_keeps_what_runs_out_of_memory_again_and_what_it_cannot_decide() {
+    let oom = Cell::new().runs_out_of_memory("std::bad_alloc\n");
+    let workspace = recorded(&Script::new().cell(oom));
+    let record = workspace.read(PATH);
+    let ran = run(&workspace, &["confirm", "a"]).exits_with(0);
+    assert!(
+        ran.stderr.contains("confirmed: a ran out of memory at 512 tokens again: exit code 1"),
+        "{ran}"
+    );
+    assert!(ran.stderr.contains("(evidence: allocator)"), "{ran}");
+    let after = workspace.read(PATH);
+    let new = after.strip_prefix(&record).unwrap();
+    assert!(new.starts_with("a,512,"), "{new}");
+    assert!(new.ends_with(",benchmarks/.oom-confirm.jsonl,oom-record confirm\n"), "{new}");
+    let explained = run(&workspace, &["explain", "a", "512"]).stdout;
+    assert!(
+        explained.contains("evidence: allocator: the output says `std::bad_alloc` (C++)"),
+        "{explained}"
+    );
+
+    workspace.script(&Script::new().cell(Cell::new().stderr("broken pipe\n").exit(3)));
+    let ran = run(&workspace, &["confirm", "a"]).exits_with(1);
+    assert!(
+        ran.stderr.contains("this decides nothing, and the record is as it was: FAIL:bench"),
+        "{ran}"
+    );
+    assert_eq!(workspace.read(PATH), after);
+}
+
+#[test]
+fn confirm_may_be_limited_so_that_it_cannot_hurt_the_machine() {
+    let workspace = recorded(&Script::new().cell(Cell::new().set("touch_mib", 2000)));
+    let ran = run(&workspace, &["confirm", "a", "--cell-memory-limit-mb", "500"]).exits_with(0);
+    assert!(ran.stderr.contains("with runner `scripted` and 500 MiB of address space"), "{ran}");
+    assert!(ran.stderr.contains("memory allocation of 2097152000 bytes failed"), "{ran}");
+}
+
+#[test]
+fn confirm_refuses_what_it_cannot_launch() {
+    let workspace = recorded(&Script::new());
+    let record = workspace.read(PATH) + "a+kv8,1,d,c,,s\ngone,1,d,c,,s\n";
+    workspace.write(PATH, &record);
+    let launches = workspace.launches().len();
+    for (model, said) in [
+        ("b", "error: the record holds no event of `b`"),
+        ("a+kv8", "error: `a+kv8` is not a model; it may be the variant of one"),
+        ("gone", "error: there is no model `gone` any more"),
+    ] {
+        let ran = run(&workspace, &["confirm", model]).exits_with(2);
+        assert!(ran.stderr.contains(said), "{ran}");
+    }
+    assert_eq!(workspace.launches().len(), launches);
+    assert_eq!(workspace.read(PATH), record);
 }

@@ -11,6 +11,7 @@ use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -18,11 +19,12 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
 use super::{ChildEnd, ChildSpec};
-use crate::cell::capture::{Capture, CaptureLimits};
+use crate::cell::capture::Capture;
 use crate::cell::classify::{ExitKind, StopReason};
-use crate::cell::oom_pattern::PatternSearch;
-use crate::sys::host;
+use crate::cell::evidence::search::Search;
+use crate::cell::evidence::verdict::judge;
 use crate::sys::interrupt::{Interrupt, poll_for};
+use crate::sys::{host, kernel_log};
 
 /// How often memory is looked at while a child runs.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -44,8 +46,8 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
         .with_context(|| format!("cannot start `{}`", spec.program.to_string_lossy()))?;
     let pid = Pid::from_child(&child);
     let mut streams = [
-        Stream::new(child.stdout.take().expect("stdout is piped").into(), spec.capture),
-        Stream::new(child.stderr.take().expect("stderr is piped").into(), spec.capture),
+        Stream::new(child.stdout.take().expect("stdout is piped").into(), spec),
+        Stream::new(child.stderr.take().expect("stderr is piped").into(), spec),
     ];
     let exited = watch_exit(pid).inspect_err(|_| kill_group(pid, Signal::KILL))?;
     let mut watch = Watch::new(spec, start);
@@ -60,6 +62,7 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
     // else: whoever is left in the group is ended before the next cell starts.
     kill_group(pid, Signal::KILL);
     let (exit, usage) = reap(pid)?;
+    let raw_pid = pid.as_raw_nonzero().get();
     let wall = start.elapsed();
     // `Child` must not wait again for a process that is gone.
     drop(child);
@@ -69,17 +72,25 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
         let left = drain_until.saturating_duration_since(Instant::now());
         poll(&mut streams, None, None, left);
     }
-    let [stdout, stderr] = streams;
+    let [stdout, stderr] = streams.map(Stream::ended);
+    let was_killed = watch.stopped.is_none() && exit.is_sigkill();
     Ok(ChildEnd {
         exit,
+        said: judge(
+            &spec.signatures,
+            exit != ExitKind::Code(0),
+            (&stderr.search, &stderr.capture),
+            (&stdout.search, &stdout.capture),
+        ),
         stopped: watch.stopped,
         wall,
         cpu: usage.cpu,
         rss_peak_bytes: usage.rss_peak_bytes,
-        pattern: stderr.search.found().or_else(|| stdout.search.found()),
         stdout: stdout.capture,
         stderr: stderr.capture,
         available_low_bytes: watch.available_low_bytes,
+        memory_bytes: was_killed.then(host::read_total_memory_bytes).flatten(),
+        kernel_oom_line: was_killed.then(|| kernel_log::read_oom_kill(raw_pid)).flatten(),
         cgroup_oom_kills: host::read_cgroup_oom_kills()
             .zip(oom_kills_before)
             .map(|(after, before)| after.saturating_sub(before)),
@@ -133,22 +144,28 @@ fn set_limits(memory_limit_bytes: Option<u64>, harness: Pid) -> std::io::Result<
 struct Stream {
     pipe: Option<std::fs::File>,
     capture: Capture,
-    search: PatternSearch,
+    search: Search,
     buffer: Vec<u8>,
 }
 
 impl Stream {
-    fn new(pipe: OwnedFd, limits: CaptureLimits) -> Stream {
+    fn new(pipe: OwnedFd, spec: &ChildSpec) -> Stream {
         Stream {
             pipe: Some(pipe.into()),
-            capture: Capture::new(limits),
-            search: PatternSearch::default(),
+            capture: Capture::new(spec.capture),
+            search: Search::new(Arc::clone(&spec.signatures)),
             buffer: vec![0; READ_BYTES],
         }
     }
 
     fn is_open(&self) -> bool {
         self.pipe.is_some()
+    }
+
+    /// The same, with its last line looked at.
+    fn ended(mut self) -> Stream {
+        self.search.end();
+        self
     }
 
     /// Takes what one read gives: called only when the pipe is readable, so it does not block.

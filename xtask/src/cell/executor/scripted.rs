@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Executor;
 use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::child::{ChildEnd, ChildSpec};
 use crate::cell::classify::{ExitKind, StopReason};
-use crate::cell::oom_pattern::PatternSearch;
+use crate::cell::evidence::search::Search;
+use crate::cell::evidence::verdict::judge;
 use crate::cell::quiet::HostSample;
 use crate::oom_record::OomEntry;
 
@@ -100,19 +102,30 @@ impl Executor for ScriptedExecutor<'_> {
             capture.feed(text.as_bytes());
             capture
         };
-        let mut search = PatternSearch::default();
-        search.feed(ending.stderr.as_bytes());
+        let [stdout, stderr] = [&ending.stdout, &ending.stderr].map(|text| {
+            let mut search = Search::new(Arc::clone(&spec.signatures));
+            search.feed(text.as_bytes());
+            search.end();
+            (search, capture(text))
+        });
         Ok(ChildEnd {
             exit: ending.exit,
             stopped: ending.stopped,
             wall: Duration::from_secs(1),
             cpu: Duration::from_secs(1),
             rss_peak_bytes: Some(1 << 20),
-            stdout: capture(&ending.stdout),
-            stderr: capture(&ending.stderr),
-            pattern: search.found(),
+            said: judge(
+                &spec.signatures,
+                ending.exit != ExitKind::Code(0),
+                (&stderr.0, &stderr.1),
+                (&stdout.0, &stdout.1),
+            ),
+            stdout: stdout.1,
+            stderr: stderr.1,
             available_low_bytes: None,
+            memory_bytes: None,
             cgroup_oom_kills: None,
+            kernel_oom_line: None,
         })
     }
 

@@ -197,7 +197,7 @@ pub(super) fn seconds(duration: Duration) -> f64 {
 
 fn render_failure(class: Classification, end: &ChildEnd, problem: Option<&str>) -> String {
     let how = end.exit;
-    let said = match (class, &end.pattern, problem) {
+    let said = match (class, &end.said.cause, problem) {
         (Classification::FailNoOutput, _, Some(problem)) => return problem.to_owned(),
         (Classification::FailTimeout, ..) => return "it ran past its time limit".to_owned(),
         (_, Some(pattern), _) => pattern.line.clone(),

@@ -68,12 +68,16 @@ fn read_facts() -> Result<DriverFacts, NvmlError> {
 }
 
 fn read_gpu(device: &Device<'_>) -> Result<Gpu, NvmlError> {
-    let memory_bytes = match device.memory_info() {
-        Ok(memory) => Some(memory.total),
+    let memory = match device.memory_info() {
+        Ok(memory) => Some(memory),
         // A GPU that shares the system's memory.
         Err(NvmlError::NotSupported) => None,
         // A driver from before 510, for example: `nvidia-smi` knows.
         Err(error) => return Err(error),
     };
-    Ok(Gpu { name: device.name()?, memory_bytes })
+    Ok(Gpu {
+        name: device.name()?,
+        memory_bytes: memory.as_ref().map(|memory| memory.total),
+        free_bytes: memory.as_ref().map(|memory| memory.free),
+    })
 }

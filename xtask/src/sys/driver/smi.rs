@@ -22,6 +22,10 @@ pub(super) fn ask(program: &Path, deadline: Duration) -> Result<DriverFacts, NoR
     };
     let gpus = query("--query-gpu=name,memory.total,driver_version")?;
     let mut facts = parse_gpus(&gpus).ok_or(NoReply::Failed)?;
+    let free = optional(query("--query-gpu=memory.free"))?;
+    for (gpu, line) in facts.gpus.iter_mut().zip(free.iter().flat_map(|text| text.lines())) {
+        gpu.free_bytes = line.trim().parse::<u64>().ok().map(|mib| mib << 20);
+    }
     let processes = optional(query("--query-compute-apps=pid"))?;
     facts.compute_processes = processes.as_deref().map(count_lines);
     let mut reasons = optional(query("--query-gpu=clocks_event_reasons.active"))?;
@@ -43,7 +47,8 @@ fn parse_gpus(text: &str) -> Option<DriverFacts> {
         let memory_mib = fields.next()?.parse::<u64>().ok();
         let name = fields.next()?.to_owned();
         facts.version = Some(version).filter(|version| !version.starts_with('['));
-        facts.gpus.push(Gpu { name, memory_bytes: memory_mib.map(|mib| mib << 20) });
+        let memory_bytes = memory_mib.map(|mib| mib << 20);
+        facts.gpus.push(Gpu { name, memory_bytes, free_bytes: None });
     }
     (!facts.gpus.is_empty()).then_some(facts)
 }
@@ -71,11 +76,17 @@ mod tests {
         let facts = parse_gpus("NVIDIA H200, 143771, 570.86.15\nNVIDIA A40, 46068, 570.86.15\n");
         let facts = facts.unwrap();
         assert_eq!(facts.version.as_deref(), Some("570.86.15"));
-        let expected =
-            |name: &str, mib: u64| Gpu { name: name.to_owned(), memory_bytes: Some(mib << 20) };
+        let expected = |name: &str, mib: u64| Gpu {
+            name: name.to_owned(),
+            memory_bytes: Some(mib << 20),
+            free_bytes: None,
+        };
         assert_eq!(facts.gpus, [expected("NVIDIA H200", 143_771), expected("NVIDIA A40", 46_068)]);
         let shared = parse_gpus("NVIDIA GB10, [N/A], 580.95.05\n").unwrap();
-        assert_eq!(shared.gpus, [Gpu { name: "NVIDIA GB10".to_owned(), memory_bytes: None }]);
+        assert_eq!(
+            shared.gpus,
+            [Gpu { name: "NVIDIA GB10".to_owned(), memory_bytes: None, free_bytes: None }]
+        );
         assert_eq!(parse_gpus("No devices were found\n"), None);
         assert_eq!(parse_gpus(""), None);
     }

@@ -1,6 +1,8 @@
 //! Real children, played by the shell.
 
 use super::*;
+use crate::cell::capture::CaptureLimits;
+use crate::cell::evidence::verdict::Said;
 
 fn shell(script: &str) -> ChildSpec {
     let mut spec = ChildSpec::new("/bin/sh", "/");
@@ -32,7 +34,7 @@ fn exit_code_and_both_streams_are_seen() {
     let end = run(&shell("echo out; echo err >&2; exit 3"));
     assert_eq!(end.exit, ExitKind::Code(3));
     assert_eq!((end.stdout.text().as_str(), end.stderr.text().as_str()), ("out\n", "err\n"));
-    assert_eq!((end.stopped, end.pattern), (None, None));
+    assert_eq!((end.stopped, end.said), (None, Said::default()));
 }
 
 #[test]
@@ -45,7 +47,7 @@ fn a_signal_is_told_from_an_exit_code() {
 fn an_allocator_failure_on_either_stream_is_found() {
     for stream in ["1", "2"] {
         let end = run(&shell(&format!("echo 'fatal: std::bad_alloc' >&{stream}; exit 1")));
-        assert_eq!(end.pattern.unwrap().line, "fatal: std::bad_alloc");
+        assert_eq!(end.said.cause.unwrap().line, "fatal: std::bad_alloc");
     }
 }
 

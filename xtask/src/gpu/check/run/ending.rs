@@ -72,12 +72,14 @@ mod tests {
     use crate::cell::capture::{Capture, CaptureLimits};
     use crate::cell::child::ChildEnd;
     use crate::cell::classify::{Classification, DecidedBy, ExitKind, StopReason};
+    use crate::cell::evidence::verdict::Said;
 
     /// A run without numbers that was stopped after a while.
     fn stopped(reason: StopReason, wall_s: u64) -> CellOutcome {
         CellOutcome {
             classification: Some(Classification::FailTimeout),
             decided_by: DecidedBy::Timeout,
+            grade: None,
             numbers: Err("no report".to_owned()),
             quiet: None,
             end: ChildEnd {
@@ -88,9 +90,11 @@ mod tests {
                 rss_peak_bytes: None,
                 stdout: Capture::new(CaptureLimits::default()),
                 stderr: Capture::new(CaptureLimits::default()),
-                pattern: None,
+                said: Said::default(),
                 available_low_bytes: None,
+                memory_bytes: None,
                 cgroup_oom_kills: None,
+                kernel_oom_line: None,
             },
         }
     }

@@ -2,7 +2,7 @@
 
 use chrono::NaiveDate;
 
-/// List, explain and prune the record of cells that ran out of memory.
+/// List, explain, prune and confirm the record of cells that ran out of memory.
 ///
 /// `benchmarks/.oom-record` holds one event per line:
 /// `model,prompt_target_len,date,commit,peak_bytes,source_csv`. A sweep skips every cell of a recorded
@@ -37,6 +37,36 @@ pub(crate) enum Command {
                             oom-record prune --before 2026-07-01"
     )]
     Prune(PruneArgs),
+    /// Launch a model's shortest recorded cell once, and prune or confirm its events.
+    ///
+    /// It runs as the sweep that recorded it ran it, as far as that sweep's journal is there. With a limit on its
+    /// address space it cannot hurt the machine. Without one, the machine is looked at before and after: the driver
+    /// must answer, and free memory must be back.
+    ///
+    /// If the cell is measured, its events go, and longer ones stay until they are tried as well. If it
+    /// runs out of memory again, they stay. Anything else decides nothing, and exits with 1.
+    #[command(
+        after_help = "Examples:\n  cargo xtask oom-record confirm llama-3.1-8b\n  cargo xtask \
+                            oom-record confirm tiny --cell-memory-limit-mb 4096"
+    )]
+    Confirm(ConfirmArgs),
+}
+
+/// What is not given is as in the sweep that recorded the event.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfirmArgs {
+    /// The model's name, as in the CSV.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: String,
+    /// What measures: a name in bench-configs/runners/.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) runner: Option<String>,
+    /// Limit on the address space of the cell, in MiB.
+    #[arg(long, value_name = "N")]
+    pub(crate) cell_memory_limit_mb: Option<u64>,
+    /// When the cell is ended, in seconds.
+    #[arg(long, value_name = "S")]
+    pub(crate) timeout: Option<f64>,
 }
 
 #[derive(Debug, clap::Args)]
