@@ -26,6 +26,10 @@ pub trait StepObserver {
     /// A forward of `seq_len` tokens follows: 1 in decode, anything else in prefill.
     fn before_forward(&mut self, _seq_len: usize) {}
 
+    /// A token of the first sequence was chosen by these logits: in prefill, then in each decode step
+    /// before it is done.
+    fn after_choice(&mut self, _logits: &[f32]) {}
+
     /// Decode step number `step` of this pass, from 0, is done.
     fn after_decode_step(&mut self, _step: usize) {}
 }
@@ -124,6 +128,9 @@ fn run(
         cache.clear();
         let request = Request { prompt: &prompt, ..*request };
         let (first, own) = prefill(model, cache, &request, observer, &mut logits)?;
+        if last.is_empty() {
+            observer.after_choice(&logits);
+        }
         last.push([first]);
         time += own;
         prompt.rotate_left(1);
@@ -144,6 +151,7 @@ fn run(
         for (tokens, last) in sequences.iter_mut().zip(&last) {
             tokens.extend(last);
         }
+        observer.after_choice(&logits[..vocab]);
         observer.after_decode_step(steps.len() - 1);
     }
     let others = sequences.split_off(1);
@@ -225,7 +233,7 @@ pub struct Lengths {
 
 /// Caps a prompt and the tokens to generate at the model's context; the prompt gives way first.
 pub fn plan_lengths(prompt: usize, max_tokens: usize, context: usize) -> Lengths {
-    if prompt + max_tokens <= context {
+    if prompt.saturating_add(max_tokens) <= context {
         return Lengths { prompt, max_tokens, warning: None };
     }
     let capped_prompt = prompt.min(context.saturating_sub(max_tokens).max(1));
@@ -249,6 +257,8 @@ mod tests {
         assert_eq!((lengths.prompt, lengths.max_tokens), (500, 12));
         assert!(lengths.warning.unwrap().contains("500 of 600"));
         let lengths = plan_lengths(4, 600, 512);
+        assert_eq!((lengths.prompt, lengths.max_tokens), (1, 511));
+        let lengths = plan_lengths(4, usize::MAX, 512);
         assert_eq!((lengths.prompt, lengths.max_tokens), (1, 511));
         let lengths = plan_lengths(4, 4, 1);
         assert_eq!((lengths.prompt, lengths.max_tokens), (1, 1));

@@ -9,6 +9,28 @@ pub(crate) use macos::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes}
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub(crate) use other::{chip_name, rss_bytes, rss_peak_bytes, total_memory_bytes};
 
+/// Free bytes that the C library keeps for later, where it tells.
+pub(crate) fn libc_retained_bytes() -> Option<u64> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: it only counts, under the library's own locks.
+        let info = unsafe { libc::mallinfo2() };
+        Some(info.fordblks as u64)
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    None
+}
+
+/// Gives back what the C library keeps for later. Without it, what loading used and freed stays
+/// resident: its threshold for memory of its own grows with the largest block that was freed.
+pub(crate) fn release_free_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it gives back free pages alone.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;

@@ -3,6 +3,7 @@
 //! Nothing here times anything, prints, or knows what is being measured; the device is always a
 //! parameter.
 
+pub mod architectures;
 mod attention;
 pub mod chat;
 pub mod config;
@@ -20,7 +21,8 @@ pub mod synthetic;
 pub mod tokenizer;
 pub mod transformer;
 
-pub use config::{Architecture, ModelConfig};
+pub use architectures::Architecture;
+pub use config::ModelConfig;
 pub use kv_cache::{KvCache, KvType};
 pub use simd::Kernels;
 pub use transformer::{Logits, Transformer};

@@ -12,7 +12,7 @@ use formats::cell_report::{
     CellReport, EngineInfo, Memory, ModelInfo, OutputInfo, PromptInfo, SCHEMA, Settings, Timing,
 };
 
-use crate::decode::{Generated, Pass, Request, StepObserver, generate_batch, plan_lengths};
+use crate::decode::{Generated, Pass, Request, StepObserver, generate_batch};
 use crate::host;
 use crate::model::gguf::Gguf;
 use crate::model::source::find_model;
@@ -22,6 +22,7 @@ use crate::model::{KvType, ModelConfig, Transformer};
 pub use allocator::{AllocatorObserver, AllocatorRun};
 pub use args::{Args, DeviceKind};
 pub use threads::{Threads, init_threads};
+use top::TopObserver;
 use windows::WindowObserver;
 
 mod allocator;
@@ -33,6 +34,7 @@ mod prompt;
 mod report_file;
 pub mod term;
 mod threads;
+mod top;
 mod windows;
 
 /// Measures one cell: loads, warms up, measures, prints the profile lines, writes the report.
@@ -58,12 +60,26 @@ pub fn run(
         Gguf::read(&source.gguf).with_context(|| format!("cannot load the model `{shown}`"))?;
     let mut model = Transformer::load_for(&gguf, &source.gguf, device, kernels)
         .with_context(|| format!("cannot load the model `{shown}`"))?;
-    let codec = TextCodec::read(&gguf, &source.gguf)
-        .with_context(|| format!("cannot load the model `{shown}`"))?;
+    for warning in &model.config().warnings {
+        term::log(&format!("warning: {warning}"));
+    }
+    let codec = match TextCodec::read(&gguf, &source.gguf) {
+        Ok(codec) => codec,
+        Err(error) if args.prompt.is_some() => {
+            return Err(error).with_context(|| {
+                format!("cannot load the model `{shown}`: --prompt needs its tokenizer")
+            });
+        }
+        Err(error) => {
+            prompt::warn_of_tokenizer(&error);
+            None
+        }
+    };
     let load = start.elapsed();
+    host::release_free_memory();
 
     let wanted = prompt::plan(args, codec.as_ref(), model.config())?;
-    let lengths = plan_lengths(wanted.ids.len(), args.max_tokens.get(), model.config().context);
+    let lengths = prompt::fit(args, &wanted, model.config().context)?;
     if let Some(warning) = &lengths.warning {
         term::log(&format!("warning: {warning}"));
     }
@@ -94,8 +110,10 @@ pub fn run(
     let monitor = device::Monitor::new(device);
     let mut squeeze = device::Squeeze::new(observer, device, args.leave_free_mb);
     let mut windows = WindowObserver::new(&mut squeeze, &monitor);
-    let generated = generate_batch(&model, &mut caches, &request, Pass::Measured, &mut windows)
+    let mut top = TopObserver::new(&mut windows, args.logits_top);
+    let generated = generate_batch(&model, &mut caches, &request, Pass::Measured, &mut top)
         .context("the measured pass failed")?;
+    let top = top.finish();
     let windows = windows.finish();
 
     if args.show_text {
@@ -133,8 +151,14 @@ pub fn run(
             tokens: Some(generated.tokens.len() as u64),
             token_hash: Some(prompt::token_hash(&generated.tokens)),
             token_ids: generated.tokens.clone(),
+            top,
         },
-        memory: Memory { windows, rss_peak_bytes: host::rss_peak_bytes(), ..Memory::default() },
+        memory: Memory {
+            windows,
+            rss_peak_bytes: host::rss_peak_bytes(),
+            libc_retained_bytes: host::libc_retained_bytes(),
+            ..Memory::default()
+        },
         allocator: None,
     };
     monitor.complete(&mut report.memory);

@@ -4,8 +4,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use engine::model::gguf::{Array, Value};
 use formats::cell_report::CellReport;
+use made::Made;
 use testkit::{Command, Workspace};
+
+#[path = "forward/made.rs"]
+#[allow(dead_code, reason = "these tests need a part of it")]
+mod made;
 
 const DECODE_BENCH: &str = env!("CARGO_BIN_EXE_decode-bench");
 const TINY: &str = "bench-configs/models/tiny.toml";
@@ -179,6 +185,88 @@ fn what_cannot_be_measured_is_an_error_with_its_cause() {
     }
     let ran = decode_bench(&["-m", TINY, "-p", "hello"]).run();
     assert!(ran.stderr.starts_with("error: --prompt needs a tokenizer"), "{ran}");
+}
+
+/// A small model whose tokenizer is of a kind that is not known.
+fn with_tokenizer(folder: &Workspace, pre: &str) -> PathBuf {
+    let text = |text: &str| Value::String(text.to_owned());
+    let words = (0..320).map(|word| format!("word{word}")).collect();
+    let path = folder.path("model.gguf");
+    Made::named("qwen2")
+        .with("tokenizer.ggml.model", text("gpt2"))
+        .with("tokenizer.ggml.pre", text(pre))
+        .with("tokenizer.ggml.tokens", Value::Array(Array::String(words)))
+        .with("tokenizer.ggml.merges", Value::Array(Array::String(Vec::new())))
+        .write(&path);
+    path
+}
+
+#[test]
+fn a_cell_by_length_needs_no_tokenizer() {
+    for (pre, warns) in [("tekken", "`tokenizer.ggml.pre`"), ("gpt-2", "`tokenizer.ggml.tokens`")] {
+        let folder = Workspace::empty(DECODE_BENCH);
+        let path = with_tokenizer(&folder, pre);
+        let model = path.to_str().unwrap();
+        let ran = decode_bench(&["-m", model, "--prompt-tokens", "9", "-n", "2"]).run();
+        let ran = ran.exits_with(0);
+        assert!(ran.stderr.starts_with("warning: the model's tokenizer cannot be used"), "{ran}");
+        assert!(ran.stderr.contains(warns) && ran.stdout.contains("Prompt tokens: 9"), "{ran}");
+        let ran = decode_bench(&["-m", model, "-p", "hello", "-n", "2"]).run().exits_with(1);
+        assert!(ran.stderr.contains(warns), "{ran}");
+    }
+}
+
+/// Names out of a file cannot send control sequences to the terminal.
+#[test]
+fn control_characters_of_a_file_are_escaped() {
+    let folder = Workspace::empty(DECODE_BENCH);
+    let path = folder.path("model.gguf");
+    Made::named("qwen2").tensor("blk.0.\u{1b}[2J\r", &[4]).write(&path);
+    let ran = decode_bench(&["-m", path.to_str().unwrap()]).run().exits_with(1);
+    assert!(ran.stderr.contains("`blk.0.\\u{1b}[2J\\r`"), "{ran}");
+}
+
+#[test]
+fn token_ids_are_a_prompt_and_the_likeliest_tokens_are_reported() {
+    let fixture = made::fixture("gemma3");
+    let folder = Workspace::empty(DECODE_BENCH);
+    let (path, report) = (folder.path("model.gguf"), folder.path("cell.json"));
+    Made::of(&fixture).write(&path);
+    let ids = fixture["prompt"].as_array().unwrap();
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    let ids = ids.join(",");
+    let args = ["-m", path.to_str().unwrap(), "--prompt-ids", &ids, "-n", "16", "--kv-type", "f32"];
+    decode_bench(&args)
+        .args(["--logits-top", "5", "--report", report.to_str().unwrap()])
+        .run()
+        .exits_with(0);
+    let report: CellReport = serde_json::from_slice(&folder.read_bytes(report)).unwrap();
+    let tokens: Vec<u64> = report.output.token_ids.iter().map(|&id| id.into()).collect();
+    assert_eq!(serde_json::to_value(tokens).unwrap(), fixture["tokens"]);
+    assert_eq!(report.output.top.len(), 16);
+    for (ours, theirs) in report.output.top.iter().zip(fixture["top"].as_array().unwrap()) {
+        assert_eq!(u64::from(ours[0].id), theirs[0][0].as_u64().unwrap());
+        let theirs = theirs[0][1].as_f64().unwrap();
+        assert!((f64::from(ours[0].log_probability) - theirs).abs() < 2e-3);
+    }
+    let unknown = ["-m", path.to_str().unwrap(), "--prompt-ids", "1,320"];
+    let ran = decode_bench(&unknown).run().exits_with(1);
+    assert!(ran.stderr.contains("token 320 is beyond the vocabulary of 320"), "{ran}");
+}
+
+#[test]
+fn numbers_beyond_any_machine_are_errors_or_capped() {
+    let folder = Workspace::empty(DECODE_BENCH);
+    let path = folder.path("model.gguf");
+    Made::named("qwen2").with("qwen2.context_length", Value::Unsigned(64)).write(&path);
+    let model = path.to_str().unwrap();
+    let ran = decode_bench(&["-m", model, "-n", "18446744073709551615"]).run().exits_with(0);
+    assert!(ran.stdout.contains("Generated tokens: 63"), "{ran}");
+    let ran = decode_bench(&["-m", model, "--threads", "100000"]).run().exits_with(2);
+    assert!(ran.stderr.contains("must be from 1 to 1024"), "{ran}");
+    let ids = vec!["1"; 64].join(",");
+    let ran = decode_bench(&["-m", model, "--prompt-ids", &ids]).run().exits_with(1);
+    assert!(ran.stderr.contains("the prompt has 64 tokens"), "{ran}");
 }
 
 /// With its address space capped, a prompt that needs more ends the process with the allocator's

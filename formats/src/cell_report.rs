@@ -182,6 +182,21 @@ pub struct OutputInfo {
     pub token_hash: Option<String>,
     /// The ids themselves, so that a reader can say where two outputs part.
     pub token_ids: Vec<u32>,
+    /// For each of them the likeliest tokens that it was chosen from, where they were asked for, the
+    /// likeliest first.
+    pub top: Vec<Vec<TopToken>>,
+}
+
+/// A token that could have been chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TopToken {
+    /// Its id.
+    pub id: u32,
+    /// As the output matrix gave it.
+    pub logit: f32,
+    /// Natural logarithm of its probability among all tokens.
+    pub log_probability: f32,
 }
 
 /// Memory in bytes. A peak only ever rises; a window's peak starts at the value of its first moment.
@@ -202,6 +217,8 @@ pub struct Memory {
     pub windows: Vec<MemoryWindow>,
     /// Highest resident set of the process.
     pub rss_peak_bytes: Option<u64>,
+    /// Free memory that the C library keeps, where it tells: resident, and in none of the counts above.
+    pub libc_retained_bytes: Option<u64>,
     /// Device memory in use by this process, where the driver tells.
     pub device_used_bytes: Option<u64>,
     /// Device memory that no counter here explains.

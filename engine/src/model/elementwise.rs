@@ -2,8 +2,8 @@
 //! activation.
 #![allow(unsafe_op_in_unsafe_fn, reason = "every line of a kernel is one, as its caller vouches")]
 
-use super::config::RopeLayout;
-use super::simd::{Kernel, Kernels, Simd, dispatch, exp, sum16};
+use super::architectures::{Activation, RopeLayout};
+use super::simd::{Kernel, Kernels, Simd, bend, dispatch, exp, sum16};
 
 /// Root mean square norm of `x`, times `weight`. Says whether all of `x` is finite.
 pub(super) fn rms_norm(
@@ -29,6 +29,31 @@ pub(super) fn rms_norm_head(kernels: Kernels, x: &mut [f32], weight: &[f32], eps
     let scale = (squares / x.len() as f32 + eps).sqrt().recip();
     for (x, &weight) in x.iter_mut().zip(weight) {
         *x = *x * scale * weight;
+    }
+}
+
+/// Whether all of `x` is finite.
+pub(super) fn is_finite(kernels: Kernels, x: &[f32]) -> bool {
+    dispatch(kernels, SumOfSquares { x }).is_finite()
+}
+
+/// Bends whole groups of 16 so that they stay between `-cap` and `cap`.
+pub(super) fn soft_cap(kernels: Kernels, xs: &mut [f32], cap: f32) {
+    assert!(xs.len().is_multiple_of(16), "whole groups of 16");
+    dispatch(kernels, SoftCap { xs, cap });
+}
+
+struct SoftCap<'a> {
+    xs: &'a mut [f32],
+    cap: f32,
+}
+
+impl Kernel for SoftCap<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        bend::<S>(self.xs, self.cap);
     }
 }
 
@@ -73,10 +98,37 @@ pub(super) fn rotate(layout: RopeLayout, x: &mut [f32], cos: &[f32], sin: &[f32]
     }
 }
 
-/// `gate = silu(gate)·up`, of whole groups of 16.
-pub(super) fn silu_mul(kernels: Kernels, gate: &mut [f32], up: &[f32]) {
+/// `gate = activation(gate)·up`, of whole groups of 16.
+pub(super) fn activate_mul(kernels: Kernels, activation: Activation, gate: &mut [f32], up: &[f32]) {
     assert!(gate.len() == up.len() && gate.len().is_multiple_of(16), "whole groups of 16");
-    dispatch(kernels, SiluMul { gate, up });
+    match activation {
+        Activation::Silu => dispatch(kernels, SiluMul { gate, up }),
+        Activation::Gelu => dispatch(kernels, GeluMul { gate, up }),
+    }
+}
+
+struct GeluMul<'a> {
+    gate: &'a mut [f32],
+    up: &'a [f32],
+}
+
+impl Kernel for GeluMul<'_> {
+    type Output = ();
+
+    /// `x/2·(1 + tanh u)` is `x / (1 + e^-2u)`, with u = √(2/π)·(x + 0.044715·x³).
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let (one, cubic) = (S::splat(1.0), S::splat(0.044_715));
+        let minus_twice = S::splat(-2.0 * 0.797_884_6);
+        for at in (0..self.gate.len()).step_by(S::LANES) {
+            let gate = S::load_f32(self.gate.as_ptr().add(at));
+            let up = S::load_f32(self.up.as_ptr().add(at));
+            let inner = S::mul_add(S::mul(cubic, S::mul(gate, gate)), gate, gate);
+            let negative = exp::<S>(S::mul(minus_twice, inner));
+            let gelu = S::div(gate, S::add(one, negative));
+            S::store_f32(self.gate.as_mut_ptr().add(at), S::mul(gelu, up));
+        }
+    }
 }
 
 struct SiluMul<'a> {
@@ -157,18 +209,28 @@ mod tests {
     }
 
     #[test]
-    fn the_gated_activation_is_candles_on_every_path() {
+    fn the_gated_activations_are_candles_on_every_path() {
         let (gate, up) = ((random(&[5, 704]) * 8.0).unwrap(), random(&[5, 704]));
-        let theirs = values(&(gate.silu().unwrap() * &up).unwrap());
+        for activation in [Activation::Silu, Activation::Gelu] {
+            the_gated_activation_is_candles(activation, &gate, &up);
+        }
+    }
+
+    fn the_gated_activation_is_candles(activation: Activation, gate: &Tensor, up: &Tensor) {
+        let activated = match activation {
+            Activation::Silu => gate.silu().unwrap(),
+            Activation::Gelu => gate.gelu().unwrap(),
+        };
+        let theirs = values(&(activated * up).unwrap());
         let first = {
-            let mut ours = values(&gate);
-            silu_mul(Kernels::SCALAR, &mut ours, &values(&up));
+            let mut ours = values(gate);
+            activate_mul(Kernels::SCALAR, activation, &mut ours, &values(up));
             ours
         };
         close(&first, &theirs);
         for kernels in Kernels::available() {
-            let mut ours = values(&gate);
-            silu_mul(kernels, &mut ours, &values(&up));
+            let mut ours = values(gate);
+            activate_mul(kernels, activation, &mut ours, &values(up));
             assert_eq!(ours, first, "{kernels:?}");
         }
     }

@@ -11,15 +11,17 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use error::GgufError;
+pub(crate) use split::PartName;
 pub use tensor_type::TensorType;
 pub use value::{Array, Value};
 pub use write::{Blocks, TensorPlan, write_gguf};
 
 mod error;
 mod parse;
+mod split;
 mod tensor_type;
 mod value;
 mod write;
@@ -41,8 +43,10 @@ pub struct Gguf {
     pub metadata: BTreeMap<String, Value>,
     /// Tensors by name.
     pub tensors: BTreeMap<String, TensorInfo>,
-    /// Length of the whole file in bytes.
+    /// Length of the whole file in bytes, or of all parts together.
     pub file_bytes: u64,
+    /// The files of a split model, in order; empty where there is one file alone.
+    pub parts: Vec<PathBuf>,
 }
 
 /// Where one tensor lies in the file.
@@ -52,6 +56,8 @@ pub struct TensorInfo {
     pub dtype: TensorType,
     /// Dimensions, outermost first (the file has them the other way round).
     pub dims: Vec<usize>,
+    /// Which of [`Gguf::parts`] it lies in.
+    pub part: usize,
     /// Offset of the first byte from the start of the file.
     pub offset: u64,
     /// Size in bytes.
@@ -75,11 +81,27 @@ impl Gguf {
         parse::parse(reader, file_bytes)
     }
 
-    /// Opens a file and parses its header; the file is returned for reading tensor data.
+    /// Opens a file and parses its header; the file is returned for reading tensor data. Of a split
+    /// model, any part stands for all: the tensors are those of every part.
     ///
     /// # Errors
-    /// As [`Gguf::parse`], or when the file cannot be opened.
+    /// As [`Gguf::parse`], or when the file cannot be opened; a part that is missing or belongs to
+    /// another model.
     pub fn read(path: &Path) -> Result<(Self, File), GgufError> {
+        let (gguf, file) = Self::read_one(path)?;
+        match split::parts_of(&gguf, path)? {
+            Some(parts) => Ok((split::read(parts)?, file)),
+            None => Ok((gguf, file)),
+        }
+    }
+
+    /// [`Gguf::read`] of this file alone.
+    fn read_one(path: &Path) -> Result<(Self, File), GgufError> {
+        let metadata = std::fs::metadata(path)?;
+        // Opening a pipe would wait for whoever writes to it.
+        if !metadata.is_file() {
+            return Err(std::io::Error::other("it is not a regular file").into());
+        }
         let mut file = File::open(path)?;
         let file_bytes = file.metadata()?.len();
         let gguf = Self::parse(BufReader::with_capacity(1 << 16, &file), file_bytes)?;

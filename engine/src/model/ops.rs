@@ -4,7 +4,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::config::RopeLayout;
+use super::architectures::RopeLayout;
 
 /// Root mean square norm over the last dimension, times `weight`.
 ///

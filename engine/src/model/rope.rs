@@ -55,7 +55,8 @@ impl RopeScaling {
         };
         let kind_key = key("scaling.type");
         match (gguf.opt_str(&kind_key)?, factor) {
-            (Some("none"), _) | (None, None) => Ok(Self::None),
+            // Long contexts come by factors, which are tensors.
+            (Some("none" | "longrope"), _) | (None, None) => Ok(Self::None),
             (Some("linear") | None, Some(factor)) => Ok(Self::Linear { factor }),
             (Some("linear"), None) => Ok(Self::None),
             (Some("yarn"), factor) => Ok(Self::Yarn {
@@ -66,10 +67,25 @@ impl RopeScaling {
             }),
             (Some(other), _) => Err(GgufError::BadKey {
                 key: kind_key,
-                what: format!("`{other}` is not supported; supported: none, linear, yarn"),
+                what: format!(
+                    "`{other}` is not supported; supported: none, linear, yarn, longrope"
+                ),
             }),
         }
     }
+}
+
+/// A rotation, as the metadata say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RopeConfig {
+    /// Base of the frequencies.
+    pub base: f64,
+    /// How the frequencies are stretched.
+    pub scaling: RopeScaling,
+    /// Factor on cosine and sine.
+    pub attention_factor: f64,
+    /// The context that the model was trained with before it was stretched, in tokens.
+    pub original_context: usize,
 }
 
 /// Angles per position of each rotated pair, and what cosine and sine are multiplied by.
@@ -83,31 +99,30 @@ pub struct RopeFrequencies {
 
 /// The frequencies of a head.
 ///
-/// `factors` divides each frequency (Llama 3's `rope_freqs.weight`); empty is all ones.
-pub fn plan_frequencies(
-    head_dim: usize,
-    base: f64,
-    scaling: RopeScaling,
-    factors: &[f32],
-) -> RopeFrequencies {
-    let half = head_dim / 2;
-    let mut magnitude = 1.0;
+/// `rotated` elements of it are. `factors` divides each frequency (Llama 3's `rope_freqs.weight`, Phi
+/// 3's for short and for long contexts); empty is all ones.
+pub fn plan_frequencies(rotated: usize, rope: &RopeConfig, factors: &[f32]) -> RopeFrequencies {
+    let RopeConfig { base, scaling, .. } = *rope;
+    let mut magnitude = rope.attention_factor;
+    if let RopeScaling::Yarn { factor, .. } = scaling {
+        magnitude *= 1.0 + 0.1 * factor.max(1.0).ln();
+    }
+    let half = rotated / 2;
     let radians = (0..half)
         .map(|pair| {
             let divisor = factors.get(pair).copied().map_or(1.0, f64::from);
-            let extrapolated = base.powf(-2.0 * pair as f64 / head_dim as f64) / divisor;
+            let extrapolated = base.powf(-2.0 * pair as f64 / rotated as f64) / divisor;
             match scaling {
                 RopeScaling::None => extrapolated,
                 RopeScaling::Linear { factor } => extrapolated / factor,
                 RopeScaling::Yarn { factor, original_context } => {
-                    magnitude = 1.0 + 0.1 * factor.ln();
                     // The pair that turns `rotations` times over the original context.
                     let pair_of = |rotations: f64| {
-                        head_dim as f64 * (original_context / (rotations * 2.0 * PI)).ln()
+                        rotated as f64 * (original_context / (rotations * 2.0 * PI)).ln()
                             / (2.0 * base.ln())
                     };
                     let low = pair_of(YARN_BETA_FAST).floor().max(0.0);
-                    let high = pair_of(YARN_BETA_SLOW).ceil().min(head_dim as f64 - 1.0);
+                    let high = pair_of(YARN_BETA_SLOW).ceil().min(rotated as f64 - 1.0);
                     let ramp = (pair as f64 - low) / (high - low).max(0.001);
                     let keep = 1.0 - ramp.clamp(0.0, 1.0);
                     extrapolated / factor * (1.0 - keep) + extrapolated * keep
@@ -138,9 +153,13 @@ impl RopeFrequencies {
 mod tests {
     use super::*;
 
+    fn rope(base: f64, scaling: RopeScaling) -> RopeConfig {
+        RopeConfig { base, scaling, attention_factor: 1.0, original_context: 4096 }
+    }
+
     #[test]
     fn without_scaling_the_frequencies_are_powers_of_the_base() {
-        let plan = plan_frequencies(4, 10_000.0, RopeScaling::None, &[]);
+        let plan = plan_frequencies(4, &rope(10_000.0, RopeScaling::None), &[]);
         assert_eq!(plan.radians, [1.0, 0.01]);
         assert_eq!(plan.magnitude, 1.0);
     }
@@ -148,8 +167,8 @@ mod tests {
     #[test]
     fn linear_scaling_divides_all_and_factors_divide_each() {
         let linear = RopeScaling::Linear { factor: 4.0 };
-        assert_eq!(plan_frequencies(4, 10_000.0, linear, &[]).radians, [0.25, 0.0025]);
-        let factors = plan_frequencies(4, 10_000.0, RopeScaling::None, &[1.0, 8.0]);
+        assert_eq!(plan_frequencies(4, &rope(10_000.0, linear), &[]).radians, [0.25, 0.0025]);
+        let factors = plan_frequencies(4, &rope(10_000.0, RopeScaling::None), &[1.0, 8.0]);
         assert_eq!(factors.radians, [1.0, 0.00125]);
     }
 
@@ -159,14 +178,17 @@ mod tests {
     #[test]
     fn yarn_keeps_fast_pairs_and_interpolates_slow_ones() {
         let yarn = RopeScaling::Yarn { factor: 4.0, original_context: 4096.0 };
-        let plan = plan_frequencies(16, 10_000.0, yarn, &[]);
-        let plain = plan_frequencies(16, 10_000.0, RopeScaling::None, &[]);
+        let plan = plan_frequencies(16, &rope(10_000.0, yarn), &[]);
+        let plain = plan_frequencies(16, &rope(10_000.0, RopeScaling::None), &[]);
         let ratio = |pair: usize| plan.radians[pair] / plain.radians[pair];
         for (pair, expected) in [(0, 1.0), (2, 1.0), (3, 0.8125), (4, 0.625), (6, 0.25), (7, 0.25)]
         {
             assert!((ratio(pair) - expected).abs() < 1e-12, "pair {pair}: {}", ratio(pair));
         }
         assert!((plan.magnitude - 1.138_629_436).abs() < 1e-9);
+        let strong = RopeConfig { attention_factor: 1.5, ..rope(10_000.0, yarn) };
+        let strong = plan_frequencies(16, &strong, &[]);
+        assert!((strong.magnitude - 1.5 * 1.138_629_436).abs() < 1e-9);
     }
 
     #[test]

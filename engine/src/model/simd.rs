@@ -12,7 +12,7 @@ mod avx512;
 mod math;
 mod scalar;
 
-pub(super) use math::{exp, sum16};
+pub(super) use math::{bend, exp, sum16};
 pub(super) use scalar::Scalar;
 
 /// Which of the compiled kernels run. A value of this type says that the processor has them.

@@ -6,16 +6,17 @@
 use std::path::Path;
 
 use candle_core::{Device, Result, Tensor, bail};
+use rotation::Rotations;
 
 use super::config::ModelConfig;
 use super::gguf::Gguf;
 use super::kv_cache::{KvCache, KvType, Store};
 use super::load::Loader;
-use super::rope::{RopeFrequencies, plan_frequencies};
 use super::simd::Kernels;
 
 mod device;
 mod host;
+mod rotation;
 
 /// Whether the processor is of a kind that the kernels are made for. Others take candle's.
 pub(super) const HAS_KERNELS: bool = cfg!(target_arch = "x86_64");
@@ -35,8 +36,8 @@ pub enum Logits {
 pub struct Transformer {
     config: ModelConfig,
     device: Device,
-    frequencies: RopeFrequencies,
-    /// Positions that the rotation is prepared for.
+    rotations: Rotations,
+    /// Positions that the rotations are prepared for.
     positions: usize,
     weights: Weights,
 }
@@ -52,7 +53,7 @@ impl Transformer {
     ///
     /// # Errors
     /// A tensor is missing, has another shape than the metadata say or a type that the device has no
-    /// kernels for, or cannot be read.
+    /// kernels for, or cannot be read; a tensor that nothing uses.
     pub fn load(gguf: &Gguf, path: &Path, device: &Device) -> anyhow::Result<Self> {
         Self::load_for(gguf, path, device, Kernels::detect())
     }
@@ -71,21 +72,17 @@ impl Transformer {
         let mut loader = Loader::open(gguf, path)?;
         let weights = if device.is_cpu() && HAS_KERNELS {
             Weights::Host(host::HostModel::load(&mut loader, &config, kernels)?)
+        } else if let Some(what) = config.beyond_candle() {
+            anyhow::bail!(
+                "{what} needs this crate's kernels, which are for x86-64 processors: candle's \
+                 products, which other devices take, run llama, qwen2 and qwen3 without it"
+            );
         } else {
             Weights::Device(device::DeviceModel::load(&mut loader, &config, device)?)
         };
-        let factors = if loader.has("rope_freqs.weight") {
-            loader.dense("rope_freqs.weight", config.head_dim / 2)?
-        } else {
-            Vec::new()
-        };
-        let frequencies = plan_frequencies(
-            config.head_dim,
-            f64::from(config.rope_base),
-            config.rope_scaling,
-            &factors,
-        );
-        Ok(Self { config, device: device.clone(), frequencies, positions: 0, weights })
+        let rotations = Rotations::load(&loader, &config)?;
+        loader.check_all_used(config.layers)?;
+        Ok(Self { config, device: device.clone(), rotations, positions: 0, weights })
     }
 
     /// The model's shape.
@@ -107,7 +104,8 @@ impl Transformer {
     }
 
     /// A cache for `capacity` positions, of the type that is the device's default; prepares the
-    /// rotation for as many.
+    /// rotations for as many. Models with factors for long contexts take them from the first cache
+    /// on that has room for one.
     ///
     /// # Errors
     /// Those of the device.
@@ -121,10 +119,10 @@ impl Transformer {
     /// Those of the device; a type that it does not take.
     pub fn new_cache_of(&mut self, capacity: usize, kv_type: KvType) -> Result<KvCache> {
         if self.positions < capacity {
-            let tables = self.frequencies.tables(capacity);
+            let mut tables = self.rotations.tables(capacity);
             match &mut self.weights {
                 Weights::Host(model) => model.set_rope(tables),
-                Weights::Device(model) => model.set_rope(&self.config, tables)?,
+                Weights::Device(model) => model.set_rope(&self.config, tables.swap_remove(0))?,
             }
             self.positions = capacity;
         }

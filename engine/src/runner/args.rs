@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(short, long, value_name = "PATH")]
     pub model: PathBuf,
     /// Prompt text; needs a tokenizer. Decoding ends at the model's stop tokens.
-    #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_tokens")]
+    #[arg(short, long, value_name = "TEXT", conflicts_with_all = ["prompt_tokens", "prompt_ids"])]
     pub prompt: Option<String>,
     /// Put the prompt text into the model's chat template.
     #[arg(long, requires = "prompt")]
@@ -42,6 +42,16 @@ pub struct Args {
     /// --max-tokens. This is the default, with 512 tokens.
     #[arg(long, value_name = "N")]
     pub prompt_tokens: Option<NonZeroUsize>,
+    /// Prompt of these token ids, separated by commas; needs no tokenizer. Decoding ends only after
+    /// --max-tokens.
+    #[arg(
+        long,
+        value_name = "ID,…",
+        value_delimiter = ',',
+        num_args = 1,
+        conflicts_with = "prompt_tokens"
+    )]
+    pub prompt_ids: Option<Vec<u32>>,
     /// The most tokens to generate, counting the one that prefill yields.
     #[arg(short = 'n', long, value_name = "N", default_value = "32")]
     pub max_tokens: NonZeroUsize,
@@ -60,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "TYPE")]
     pub kv_type: Option<KvType>,
     /// Compute threads; by default as many as the environment says, else one per core.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::threads::parse_threads)]
     pub threads: Option<NonZeroUsize>,
     /// Where to compute: `cpu`, `cuda`, or `cuda:N` for the N-th device.
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
@@ -77,6 +87,9 @@ pub struct Args {
     /// Write the cell report, one JSON object, to this file.
     #[arg(long, value_name = "PATH")]
     pub report: Option<PathBuf>,
+    /// Report the N likeliest tokens of each choice, with logits and log-probabilities.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "report")]
+    pub logits_top: usize,
     /// Print the generated text, as one JSON string, before the profile lines.
     #[arg(long)]
     pub show_text: bool,

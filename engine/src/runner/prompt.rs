@@ -3,7 +3,8 @@
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
-use super::Args;
+use super::{Args, term};
+use crate::decode::{Lengths, plan_lengths};
 use crate::model::ModelConfig;
 use crate::model::chat::render_question;
 use crate::model::tokenizer::TextCodec;
@@ -32,25 +33,71 @@ pub(super) fn plan(
              `tokenizer.json` beside the model",
         )?;
         let ids = if args.chat {
-            codec.encode_chat(&render_question(codec, text)?)?
+            let now = chrono::Local::now().naive_local();
+            codec.encode_chat(&render_question(codec, text, now)?)?
         } else {
             codec.encode(text)?
         };
         anyhow::ensure!(!ids.is_empty(), "the prompt has no tokens");
         return Ok(Prompt { target: ids.len(), ids, stop: codec.stop.clone() });
     }
+    if let Some(ids) = &args.prompt_ids {
+        return Ok(Prompt { target: ids.len(), ids: ids.clone(), stop: Vec::new() });
+    }
     let target = args.prompt_tokens.map_or(DEFAULT_TOKENS, std::num::NonZeroUsize::get);
     // No more than the context can hold is made, whatever was asked for.
     let count = target.min(config.context);
-    let ids = match codec {
-        Some(codec) => {
-            let corpus = codec.encode(CORPUS)?;
-            anyhow::ensure!(!corpus.is_empty(), "the tokenizer makes no tokens of the fixed text");
-            repeat(&corpus, count)
+    let corpus = match codec.map(|codec| fixed_text(codec, config)) {
+        Some(Ok(corpus)) => Some(corpus),
+        Some(Err(error)) => {
+            warn_of_tokenizer(&error);
+            None
         }
+        None => None,
+    };
+    let ids = match corpus {
+        Some(corpus) => repeat(&corpus, count),
         None => synthetic_ids(config.vocab, count),
     };
     Ok(Prompt { ids, target, stop: Vec::new() })
+}
+
+/// A cell by length measures as well with any tokens.
+pub(super) fn warn_of_tokenizer(error: &anyhow::Error) {
+    term::log(&format!(
+        "warning: the model's tokenizer cannot be used: {error:#}; the prompt is made of token \
+         numbers"
+    ));
+}
+
+fn fixed_text(codec: &TextCodec, config: &ModelConfig) -> anyhow::Result<Vec<u32>> {
+    let corpus = codec.encode(CORPUS)?;
+    anyhow::ensure!(!corpus.is_empty(), "it makes no tokens of the fixed text");
+    if let Some(beyond) = corpus.iter().find(|&&id| id as usize >= config.vocab) {
+        anyhow::bail!("it makes token {beyond}, and the model has {} rows", config.vocab);
+    }
+    Ok(corpus)
+}
+
+/// How many tokens run. What the user gave is never cut: the output gives way, and a prompt that
+/// leaves no room for a token is an error. A prompt by length is cut to what the context holds.
+pub(super) fn fit(args: &Args, prompt: &Prompt, context: usize) -> anyhow::Result<Lengths> {
+    let (tokens, max_tokens) = (prompt.ids.len(), args.max_tokens.get());
+    if args.prompt.is_none() && args.prompt_ids.is_none() {
+        return Ok(plan_lengths(tokens, max_tokens, context));
+    }
+    anyhow::ensure!(
+        tokens < context,
+        "the prompt has {tokens} tokens, and the model's context of {context} must hold one more: \
+         shorten it"
+    );
+    let room = context - tokens;
+    let warning = (max_tokens > room).then(|| {
+        format!(
+            "the model's context is {context} tokens: the output is capped at {room} of {max_tokens}"
+        )
+    });
+    Ok(Lengths { prompt: tokens, max_tokens: max_tokens.min(room), warning })
 }
 
 fn repeat(corpus: &[u32], count: usize) -> Vec<u32> {
@@ -81,6 +128,27 @@ mod tests {
     fn a_prompt_longer_than_the_corpus_repeats_it() {
         assert_eq!(repeat(&[1, 2, 3], 7), [1, 2, 3, 1, 2, 3, 1]);
         assert_eq!(repeat(&[1, 2, 3], 2), [1, 2]);
+    }
+
+    #[test]
+    fn a_prompt_of_the_users_is_never_cut() {
+        let fit_of = |options: &[&str], tokens: u32, context: usize| {
+            let all = ["decode-bench", "-m", "x"].iter().chain(options);
+            let args = <Args as clap::Parser>::try_parse_from(all).unwrap();
+            let prompt = Prompt { ids: (0..tokens).collect(), target: 0, stop: Vec::new() };
+            fit(&args, &prompt, context)
+        };
+        let lengths = fit_of(&["-p", "x", "-n", "18446744073709551615"], 60, 64).unwrap();
+        assert_eq!((lengths.prompt, lengths.max_tokens), (60, 4));
+        assert!(lengths.warning.unwrap().contains("capped at 4 of 18446744073709551615"));
+        let lengths = fit_of(&["-p", "x", "-n", "4"], 60, 64).unwrap();
+        assert_eq!((lengths.max_tokens, lengths.warning), (4, None));
+        for options in [["-p", "x"], ["--prompt-ids", "1,2"]] {
+            let error = fit_of(&options, 64, 64).unwrap_err().to_string();
+            assert!(error.starts_with("the prompt has 64 tokens"), "{error}");
+        }
+        let lengths = fit_of(&["--prompt-tokens", "100", "-n", "8"], 64, 64).unwrap();
+        assert_eq!((lengths.prompt, lengths.max_tokens), (56, 8));
     }
 
     #[test]

@@ -7,6 +7,9 @@ use formats::cell_report::EnvVar;
 /// The variables that candle and rayon read, in the order in which they are consulted.
 const VARIABLES: [&str; 2] = ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"];
 
+/// More threads than this are a slip: no machine has as many cores.
+const MOST_THREADS: usize = 1024;
+
 /// The thread count and the environment that it came from.
 #[derive(Debug, Clone)]
 pub struct Threads {
@@ -36,9 +39,9 @@ pub fn init_threads(wanted: Option<NonZeroUsize>) -> Threads {
             (Some(_), Some(value)) => format!("{value} threads, overridden"),
             (Some(raw), None) => {
                 super::term::log(&format!(
-                    "warning: {name}={raw} is not a positive number; ignored"
+                    "warning: {name}={raw} is not a number from 1 to {MOST_THREADS}; ignored"
                 ));
-                "ignored: no positive number".to_owned()
+                format!("ignored: no number from 1 to {MOST_THREADS}")
             }
         };
         count = count.or(value);
@@ -57,5 +60,27 @@ pub fn init_threads(wanted: Option<NonZeroUsize>) -> Threads {
 }
 
 fn parse_count(raw: &str) -> Option<NonZeroUsize> {
-    raw.trim().parse().ok()
+    parse_threads(raw.trim()).ok()
+}
+
+/// A number of threads that a machine could have.
+pub(super) fn parse_threads(raw: &str) -> Result<NonZeroUsize, String> {
+    match raw.parse::<NonZeroUsize>() {
+        Ok(count) if count.get() <= MOST_THREADS => Ok(count),
+        _ => Err(format!("must be from 1 to {MOST_THREADS}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_threads_that_no_machine_has_is_refused() {
+        assert_eq!(parse_threads("1024").unwrap().get(), 1024);
+        for wrong in ["0", "1025", "100000", "-1", "x", ""] {
+            assert_eq!(parse_threads(wrong).unwrap_err(), "must be from 1 to 1024", "{wrong}");
+        }
+        assert_eq!(parse_count(" 2 ").unwrap().get(), 2);
+    }
 }

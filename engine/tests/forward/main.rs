@@ -9,6 +9,9 @@ use engine::model::synthetic::write_synthetic;
 use engine::model::{KvType, Logits, Transformer};
 use formats::geometry::Geometry;
 
+mod architectures;
+#[allow(dead_code, reason = "the fuzz test needs the rest")]
+mod made;
 mod paths;
 mod reference;
 
@@ -265,7 +268,7 @@ fn a_truncated_or_contradictory_model_is_an_error_with_the_offset() {
     assert!(error.contains("tensor `blk.0.ffn_gate.weight` has the shape [128, 64]"), "{error}");
     assert!(error.contains("offset"), "{error}");
     let error = patched("llama.block_count", 1_000_000);
-    assert_eq!(error, "tensor `blk.2.attn_norm.weight` is missing");
+    assert_eq!(error, "tensor `blk.2.attn_output.weight` is missing");
     let error = patched("llama.attention.head_count", 0);
     assert!(error.contains("`llama.attention.head_count`: must be from 1"), "{error}");
     let error = patched("llama.attention.head_count_kv", 3);
@@ -275,7 +278,9 @@ fn a_truncated_or_contradictory_model_is_an_error_with_the_offset() {
     bytes[at..at + 5].copy_from_slice(b"gemma");
     let error = load(&bytes);
     assert!(
-        error.contains("architecture `gemma` is not supported; supported: llama, qwen2, qwen3"),
+        error.contains(
+            "architecture `gemma` is not supported; supported: llama, qwen2, qwen3, gemma2"
+        ),
         "{error}"
     );
 }

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use candle_core::Device;
 use candle_core::quantized::gguf_file::Content;
-use engine::model::Architecture;
-use formats::geometry::Geometry;
+use formats::geometry::{Architecture, Geometry};
 
 pub(crate) struct Reference {
     geometry: Geometry,

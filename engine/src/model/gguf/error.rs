@@ -2,6 +2,15 @@
 
 use super::tensor_type::{describe_unsupported, supported_names};
 
+/// Version 1, of August 2023, has counts of 32 bits.
+fn old_version(version: u32) -> &'static str {
+    if version == 1 {
+        "; files of version 1 are from before August 2023: convert the model anew"
+    } else {
+        ""
+    }
+}
+
 /// What is wrong with a GGUF file, and where.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
@@ -14,8 +23,17 @@ pub enum GgufError {
         /// The bytes found.
         found: [u8; 4],
     },
+    /// A file for machines of the other byte order.
+    #[error(
+        "the file is big-endian GGUF (version {version}), only little-endian files are read (offset 4); \
+         hint: `gguf-convert-endian FILE little` of the Python package `gguf` converts it"
+    )]
+    BigEndian {
+        /// The version, in the right order.
+        version: u32,
+    },
     /// A version that is not read.
-    #[error("GGUF version {version} is not supported, only 2 and 3 (offset 4)")]
+    #[error("GGUF version {version} is not supported, only 2 and 3 (offset 4){}", old_version(*version))]
     Version {
         /// The version found.
         version: u32,
@@ -56,6 +74,14 @@ pub enum GgufError {
         id: u32,
         /// Offset of the number.
         offset: u64,
+    },
+    /// A part of a split model that does not fit the others.
+    #[error("part `{file}` of the model: {what}")]
+    Part {
+        /// The name of its file.
+        file: String,
+        /// What is wrong with it.
+        what: String,
     },
     /// A tensor that the architecture needs.
     #[error("tensor `{name}` is missing")]

@@ -5,6 +5,13 @@ use std::io::Read;
 
 use super::{Array, DEFAULT_ALIGNMENT, Gguf, GgufError, MAGIC, TensorInfo, TensorType, Value};
 
+/// The type of a list.
+const LIST: u32 = 9;
+/// Lists within lists are read over down to this depth.
+const DEEPEST_LIST: u32 = 8;
+/// Longer lists of numbers of one or two bytes are read over.
+const LONGEST_SMALL: u64 = 4096;
+
 /// Tensors have at most this many dimensions.
 const MAX_DIMS: u32 = 4;
 
@@ -15,6 +22,10 @@ pub(super) fn parse(reader: impl Read, file_bytes: u64) -> Result<Gguf, GgufErro
         return Err(GgufError::Magic { found: magic });
     }
     let version = r.u32("the version")?;
+    // The other byte order shows in the upper half, which versions do not reach.
+    if version & 0xffff == 0 && version != 0 {
+        return Err(GgufError::BigEndian { version: version.swap_bytes() });
+    }
     if !(2..=3).contains(&version) {
         return Err(GgufError::Version { version });
     }
@@ -41,7 +52,7 @@ pub(super) fn parse(reader: impl Read, file_bytes: u64) -> Result<Gguf, GgufErro
     }
     let data_start = r.offset.next_multiple_of(alignment);
     let tensors = check_tensors(entries, data_start, alignment, file_bytes)?;
-    Ok(Gguf { version, metadata, tensors, file_bytes })
+    Ok(Gguf { version, metadata, tensors, file_bytes, parts: Vec::new() })
 }
 
 fn corrupt(offset: u64, what: String) -> GgufError {
@@ -70,8 +81,9 @@ struct Entry {
 fn read_tensor_entry(r: &mut Reader<impl Read>) -> Result<Entry, GgufError> {
     let at = r.offset;
     let name = r.string("a tensor name")?;
+    let of = |what: &str| format!("{what} of tensor `{name}`");
     let dims_at = r.offset;
-    let dim_count = r.u32("a dimension count")?;
+    let dim_count = r.u32(&of("the number of dimensions"))?;
     if dim_count == 0 || dim_count > MAX_DIMS {
         let what = format!("tensor `{name}` has {dim_count} dimensions, not 1 to {MAX_DIMS}");
         return Err(corrupt(dims_at, what));
@@ -80,7 +92,7 @@ fn read_tensor_entry(r: &mut Reader<impl Read>) -> Result<Entry, GgufError> {
     let mut elements: u64 = 1;
     for _ in 0..dim_count {
         let dim_at = r.offset;
-        let dim = r.u64("a dimension")?;
+        let dim = r.u64(&of("a dimension"))?;
         elements = match elements.checked_mul(dim) {
             Some(elements) if dim > 0 && elements <= i64::MAX as u64 => elements,
             _ => return Err(corrupt(dim_at, format!("tensor `{name}` has dimension {dim}"))),
@@ -89,7 +101,7 @@ fn read_tensor_entry(r: &mut Reader<impl Read>) -> Result<Entry, GgufError> {
     }
     dims.reverse();
     let type_at = r.offset;
-    let id = r.u32("a tensor type")?;
+    let id = r.u32(&of("the type"))?;
     let Some(dtype) = TensorType::from_id(id) else {
         return Err(GgufError::TensorType { name, id, offset: type_at });
     };
@@ -102,8 +114,8 @@ fn read_tensor_entry(r: &mut Reader<impl Read>) -> Result<Entry, GgufError> {
     let Some(bytes) = bytes else {
         return Err(corrupt(dims_at, format!("tensor `{name}` is larger than any file")));
     };
-    let offset = r.u64("a tensor offset")?;
-    Ok(Entry { name, info: TensorInfo { dtype, dims, offset, bytes }, at })
+    let offset = r.u64(&of("the offset"))?;
+    Ok(Entry { name, info: TensorInfo { dtype, dims, part: 0, offset, bytes }, at })
 }
 
 /// Turns offsets into offsets from the file's start and holds every tensor to the file. Tensors may
@@ -183,24 +195,27 @@ fn read_array(r: &mut Reader<impl Read>, key: &str) -> Result<Array, GgufError> 
     let at = r.offset;
     let id = r.u32("an element type")?;
     let count = r.u64("an array length")?;
-    // The least that an element takes in the file; the element types below are no smaller.
-    let least: u64 = match id {
-        0 | 1 | 7 => 1,
-        2 | 3 => 2,
-        4..=6 => 4,
-        8 | 10..=12 => 8,
-        _ => {
-            let what = format!("metadata key `{key}` is a list of elements of type {id}");
-            return Err(corrupt(at, what));
-        }
+    let Some(least) = least_bytes(id) else {
+        let what = format!("metadata key `{key}` is a list of elements of type {id}");
+        return Err(corrupt(at, what));
     };
     r.check_fits(&format!("metadata key `{key}`"), count, least)?;
+    // Small numbers take eight times as much in memory, and no long list of them is ever read.
+    if id == LIST || least <= 2 && count > LONGEST_SMALL {
+        skip_elements(r, key, id, count, 0)?;
+        return Ok(Array::Skipped(count));
+    }
     fn collect<T, R: Read>(
         r: &mut Reader<R>,
         count: u64,
         mut element: impl FnMut(&mut Reader<R>) -> Result<T, GgufError>,
     ) -> Result<Vec<T>, GgufError> {
-        (0..count).map(|_| element(r)).collect()
+        // It grows with what is read, not with what is announced.
+        let mut values = Vec::with_capacity(count.min(LONGEST_SMALL) as usize);
+        for _ in 0..count {
+            values.push(element(r)?);
+        }
+        Ok(values)
     }
     Ok(match id {
         0 => Array::Unsigned(collect(r, count, |r| Ok(u64::from(r.array::<1>(key)?[0])))?),
@@ -222,6 +237,44 @@ fn read_array(r: &mut Reader<impl Read>, key: &str) -> Result<Array, GgufError> 
         11 => Array::Signed(collect(r, count, |r| Ok(i64::from_le_bytes(r.array(key)?)))?),
         _ => Array::Float(collect(r, count, |r| Ok(f64::from_le_bytes(r.array(key)?) as f32))?),
     })
+}
+
+/// The least that an element of a list takes in the file; `None` for types that there are none of.
+fn least_bytes(id: u32) -> Option<u64> {
+    match id {
+        0 | 1 | 7 => Some(1),
+        2 | 3 => Some(2),
+        4..=6 => Some(4),
+        8 | 10..=12 => Some(8),
+        LIST => Some(4 + 8),
+        _ => None,
+    }
+}
+
+/// Reads over the elements of a list.
+fn skip_elements(
+    r: &mut Reader<impl Read>,
+    key: &str,
+    id: u32,
+    count: u64,
+    depth: u32,
+) -> Result<(), GgufError> {
+    let at = r.offset;
+    let least = least_bytes(id).filter(|_| depth <= DEEPEST_LIST).ok_or_else(|| {
+        corrupt(at, format!("metadata key `{key}` has a list of type {id} at depth {depth}"))
+    })?;
+    r.check_fits(&format!("metadata key `{key}`"), count, least)?;
+    match id {
+        8 => (0..count).try_for_each(|_| {
+            let length = r.u64(key)?;
+            r.skip(key, length)
+        }),
+        LIST => (0..count).try_for_each(|_| {
+            let (id, count) = (r.u32(key)?, r.u64(key)?);
+            skip_elements(r, key, id, count, depth + 1)
+        }),
+        _ => r.skip(key, count * least),
+    }
 }
 
 /// Counts its offset and knows how much of the file is left.
@@ -255,6 +308,18 @@ impl<R: Read> Reader<R> {
         })?;
         self.offset += buffer.len() as u64;
         Ok(())
+    }
+
+    fn skip(&mut self, what: &str, bytes: u64) -> Result<(), GgufError> {
+        self.check_fits(what, bytes, 1)?;
+        let skipped = std::io::copy(&mut (&mut self.inner).take(bytes), &mut std::io::sink())?;
+        self.offset += skipped;
+        if skipped == bytes {
+            return Ok(());
+        }
+        // The file shrank after its length was read.
+        let (what, needed) = (what.to_owned(), bytes - skipped);
+        Err(GgufError::Truncated { what, offset: self.offset, needed, remaining: 0 })
     }
 
     fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], GgufError> {

@@ -136,12 +136,45 @@ fn old_versions_and_bad_alignments_are_named() {
     let mut bytes = sample();
     bytes[4] = 1;
     let error = parse(&bytes).unwrap_err().to_string();
-    assert_eq!(error, "GGUF version 1 is not supported, only 2 and 3 (offset 4)");
+    assert!(
+        error.starts_with("GGUF version 1 is not supported, only 2 and 3 (offset 4); "),
+        "{error}"
+    );
+    assert!(error.ends_with("convert the model anew"), "{error}");
+    bytes[4..8].copy_from_slice(&3u32.to_be_bytes());
+    let error = parse(&bytes).unwrap_err().to_string();
+    assert!(error.starts_with("the file is big-endian GGUF (version 3)"), "{error}");
     let metadata = [("general.alignment".to_owned(), Value::Unsigned(0))];
     let mut bytes = Vec::new();
     write_gguf(&mut bytes, &metadata, &[], &mut Zeros).unwrap();
     let error = parse(&bytes).unwrap_err().to_string();
     assert!(error.starts_with("metadata key `general.alignment`: must be a power"), "{error}");
+}
+
+/// Lists within lists are read over, and what follows is read.
+#[test]
+fn nested_lists_are_skipped() {
+    let mut bytes = sample();
+    let at = offset_of(&bytes, b"a.counts") + 8;
+    // The list of one u64 becomes a list of one list of one text of two bytes.
+    let list = |id: u32, count: u64| [&id.to_le_bytes()[..], &count.to_le_bytes()].concat();
+    let nested = [&9u32.to_le_bytes()[..], &list(9, 1), &list(8, 1), &2u64.to_le_bytes(), b"xy"];
+    bytes.splice(at..at + 4 + 4 + 8 + 8, nested.concat());
+    let gguf = parse(&bytes).map_err(|error| error.to_string());
+    // Everything after it has moved, so the data no longer fit: pad the end.
+    bytes.extend([0; 64]);
+    let gguf = gguf.or_else(|_| parse(&bytes)).unwrap();
+    assert_eq!(gguf.metadata["a.counts"], Value::Array(Array::Skipped(1)));
+    assert_eq!(gguf.metadata["a.flags"], Value::Array(Array::Bool(vec![true, false])));
+    assert_eq!(gguf.tensors.len(), 3);
+}
+
+#[test]
+fn what_is_cut_within_the_table_names_its_tensor() {
+    let bytes = sample();
+    let at = offset_of(&bytes, b"three") + 5 + 4 + 3;
+    let error = parse(&bytes[..at]).unwrap_err().to_string();
+    assert!(error.contains("a dimension of tensor `three` at offset"), "{error}");
 }
 
 /// Every cut of the file, wherever it falls, is an error that says where.

@@ -32,6 +32,8 @@ pub enum Array {
     Bool(Vec<bool>),
     /// Texts.
     String(Vec<String>),
+    /// So many elements that were read over: lists, or more small numbers than anything reads.
+    Skipped(u64),
 }
 
 impl Gguf {

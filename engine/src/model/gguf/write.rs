@@ -131,6 +131,7 @@ fn write_array(w: &mut impl Write, array: &Array) -> io::Result<()> {
             head(7, values.len())?;
             values.iter().try_for_each(|value| w.write_all(&[u8::from(*value)]))
         }
+        Array::Skipped(_) => Err(io::Error::other("a list that was read over cannot be written")),
         Array::String(values) => {
             head(8, values.len())?;
             values.iter().try_for_each(|value| write_string(w, value))

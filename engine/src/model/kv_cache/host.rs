@@ -23,7 +23,6 @@ pub(in crate::model) const SCALED: usize = 32;
 #[derive(Debug)]
 pub(in crate::model) struct HostKv {
     pub(in crate::model) kv_type: KvType,
-    kv_heads: usize,
     /// Elements of a head, filled up.
     dim: usize,
     tiles: usize,
@@ -61,10 +60,11 @@ impl HostKv {
     pub(super) fn new(config: &ModelConfig, capacity: usize, kv_type: KvType) -> Self {
         let dim = padded_dim(config.head_dim, kv_type);
         let tiles = capacity.div_ceil(TILE);
-        let bytes = bytes_of(kv_type, config.kv_heads * tiles * TILE * dim);
-        let layers =
-            (0..config.layers).map(|_| (Buffer::zeroed(bytes), Buffer::zeroed(bytes))).collect();
-        Self { kv_type, kv_heads: config.kv_heads, dim, tiles, layers }
+        let layers = config.each_layer.iter().map(|layer| {
+            let bytes = bytes_of(kv_type, layer.kv_heads * tiles * TILE * dim);
+            (Buffer::zeroed(bytes), Buffer::zeroed(bytes))
+        });
+        Self { kv_type, dim, tiles, layers: layers.collect() }
     }
 
     /// All bytes.
@@ -76,7 +76,6 @@ impl HostKv {
     /// All layers, each of which threads may write parts of.
     pub(in crate::model) fn layers(&mut self) -> impl Iterator<Item = LayerKv<'_>> {
         let (kv_type, dim, tiles) = (self.kv_type, self.dim, self.tiles);
-        debug_assert!(self.kv_heads > 0);
         self.layers.iter_mut().map(move |(keys, values)| LayerKv {
             kv_type,
             dim,

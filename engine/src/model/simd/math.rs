@@ -26,6 +26,28 @@ pub(in crate::model) unsafe fn exp<S: Simd>(x: S::F) -> S::F {
     S::scale_by_power(y, n)
 }
 
+/// Bends whole vectors so that they stay between `-cap` and `cap`: `cap·tanh(x / cap)`, within 1e-6 of
+/// the cap. 0 is no cap. What is not finite becomes NaN, so that it is not mistaken for a large number.
+///
+/// # Safety
+/// The processor must have the instructions of `S`.
+#[inline(always)]
+pub(in crate::model) unsafe fn bend<S: Simd>(xs: &mut [f32], cap: f32) {
+    if cap == 0.0 {
+        return;
+    }
+    let (one, minus_two) = (S::splat(1.0), S::splat(-2.0));
+    let (twice_inverse, cap) = (S::splat(2.0 / cap), S::splat(cap));
+    for at in (0..xs.len()).step_by(S::LANES) {
+        let at = xs[at..at + S::LANES].as_mut_ptr();
+        let x = S::load_f32(at);
+        // tanh(y) is 1 - 2 / (e^2y + 1).
+        let power = exp::<S>(S::mul(x, twice_inverse));
+        let tanh = S::add(one, S::div(minus_two, S::add(power, one)));
+        S::store_f32(at, S::mul_add(x, S::splat(0.0), S::mul(cap, tanh)));
+    }
+}
+
 /// The sum of 16 lanes, which lie in one vector or in two, in an order that does not depend on that.
 ///
 /// # Safety

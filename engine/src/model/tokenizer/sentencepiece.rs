@@ -90,7 +90,14 @@ mod tests {
             ("tokenizer.ggml.scores".to_owned(), Value::Array(Array::Float(scores))),
             ("tokenizer.ggml.unknown_token_id".to_owned(), Value::Unsigned(0)),
         ]);
-        (Gguf { version: 3, metadata, tensors: BTreeMap::new(), file_bytes: 0 }, tokens)
+        let gguf = Gguf {
+            version: 3,
+            metadata,
+            tensors: BTreeMap::new(),
+            file_bytes: 0,
+            parts: Vec::new(),
+        };
+        (gguf, tokens)
     }
 
     /// "▁the" is reachable by (▁t, he) and (▁, the): the scores say that "he" is joined first, then

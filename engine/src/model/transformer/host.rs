@@ -14,10 +14,13 @@ use crate::model::load::Loader;
 use crate::model::par;
 use crate::model::simd::Kernels;
 use crate::model::transformer::Logits;
+use crate::model::transformer::rotation::Tables;
 
+mod layer;
 mod step;
 
-use step::Step;
+use layer::{Experts, FeedForward, Layer, Projection};
+use step::{Phase, Step};
 
 /// The weights.
 #[derive(Debug)]
@@ -28,82 +31,22 @@ pub(super) struct HostModel {
     output_norm: Vec<f32>,
     /// `None` where the embedding matrix is used again.
     output: Option<Matrix>,
-    /// `[positions, head_dim / 2]`.
-    cos: Vec<f32>,
-    sin: Vec<f32>,
+    output_bias: Option<Vec<f32>>,
+    /// One for each of [`ModelConfig::ropes`].
+    ropes: Vec<Tables>,
+    /// Shapes of attention that layers have, without the padding that depends on the cache.
+    shapes: Vec<Heads>,
+    /// Which of them each layer has.
+    shape_of: Vec<usize>,
+    /// What is done in which layer, in order.
+    schedule: Vec<(usize, Phase)>,
 }
 
-#[derive(Debug)]
-struct Layer {
-    attention_norm: Vec<f32>,
-    q: Projection,
-    k: Projection,
-    v: Projection,
-    q_norm: Option<Vec<f32>>,
-    k_norm: Option<Vec<f32>>,
-    attention_output: Projection,
-    ffn_norm: Vec<f32>,
-    gate: Projection,
-    up: Projection,
-    down: Projection,
-}
-
-/// A matrix, and what is added to its products.
-#[derive(Debug)]
-struct Projection {
-    weight: Matrix,
-    bias: Option<Vec<f32>>,
-}
-
-impl Projection {
-    /// `NAME.weight` `[rows, columns]`, with `NAME.bias` `[rows]` where the file has one.
-    fn load(
-        loader: &Loader,
-        name: &str,
-        (rows, columns): (usize, usize),
-        kernels: Kernels,
-    ) -> anyhow::Result<Self> {
-        let weight = loader.matrix(&format!("{name}.weight"), (rows, columns), kernels)?;
-        let bias = format!("{name}.bias");
-        let bias = if loader.has(&bias) { Some(loader.dense(&bias, rows)?) } else { None };
-        Ok(Self { weight, bias })
-    }
-}
-
-impl Layer {
-    fn load(
-        loader: &Loader,
-        config: &ModelConfig,
-        kernels: Kernels,
-        index: usize,
-    ) -> anyhow::Result<Self> {
-        let name = |suffix: &str| format!("blk.{index}.{suffix}");
-        let (hidden, ffn) = (config.hidden, config.ffn);
-        let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-        let head_norm = |suffix: &str| -> anyhow::Result<Option<Vec<f32>>> {
-            let name = name(suffix);
-            if !loader.has(&name) {
-                return Ok(None);
-            }
-            Ok(Some(loader.dense(&name, config.head_dim)?))
-        };
-        let projection = |suffix: &str, rows: usize, columns: usize| {
-            Projection::load(loader, &name(suffix), (rows, columns), kernels)
-        };
-        Ok(Self {
-            attention_norm: loader.dense(&name("attn_norm.weight"), hidden)?,
-            q: projection("attn_q", q, hidden)?,
-            k: projection("attn_k", kv, hidden)?,
-            v: projection("attn_v", kv, hidden)?,
-            q_norm: head_norm("attn_q_norm.weight")?,
-            k_norm: head_norm("attn_k_norm.weight")?,
-            attention_output: projection("attn_output", hidden, q)?,
-            ffn_norm: loader.dense(&name("ffn_norm.weight"), hidden)?,
-            gate: projection("ffn_gate", ffn, hidden)?,
-            up: projection("ffn_up", ffn, hidden)?,
-            down: projection("ffn_down", hidden, ffn)?,
-        })
-    }
+/// A layer's part of the residual stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SubLayer {
+    Attention,
+    FeedForward,
 }
 
 impl HostModel {
@@ -124,17 +67,46 @@ impl HostModel {
         } else {
             None
         };
-        let (cos, sin) = (Vec::new(), Vec::new());
-        Ok(Self { kernels, embeddings, layers, output_norm, output, cos, sin })
+        let output_bias = loader.has("output.bias");
+        let output_bias = output_bias.then(|| loader.dense("output.bias", config.vocab));
+        let (mut shapes, mut shape_of) = (Vec::new(), Vec::new());
+        for layer in &config.each_layer {
+            let shape = Heads {
+                heads: config.heads,
+                kv_heads: layer.kv_heads,
+                head_dim: config.head_dim,
+                dim: config.head_dim,
+                window: layer.window.unwrap_or(usize::MAX),
+                cap: config.scales.score_cap,
+            };
+            let known = shapes.iter().position(|known| *known == shape);
+            shape_of.push(known.unwrap_or_else(|| {
+                shapes.push(shape);
+                shapes.len() - 1
+            }));
+        }
+        let schedule = step::plan(&layers);
+        Ok(Self {
+            kernels,
+            embeddings,
+            layers,
+            output_norm,
+            output,
+            output_bias: output_bias.transpose()?,
+            ropes: Vec::new(),
+            shapes,
+            shape_of,
+            schedule,
+        })
     }
 
     pub(super) fn kernels(&self) -> Kernels {
         self.kernels
     }
 
-    /// Takes the rotation's tables, `[positions, head_dim / 2]`.
-    pub(super) fn set_rope(&mut self, (cos, sin): (Vec<f32>, Vec<f32>)) {
-        (self.cos, self.sin) = (cos, sin);
+    /// Takes the tables of all rotations.
+    pub(super) fn set_rope(&mut self, tables: Vec<Tables>) {
+        self.ropes = tables;
     }
 
     /// Runs the tokens of each sequence, whose positions follow the filled ones of its cache, and
@@ -160,16 +132,11 @@ impl HostModel {
         if stores.iter().any(|store| store.kv_type != kv_type) {
             bail!("sequences that run together need caches of one type");
         }
-        let heads = Heads {
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-            dim: padded_dim(config.head_dim, kv_type),
-        };
+        let dim = padded_dim(config.head_dim, kv_type);
         let output = self.output.as_ref().unwrap_or(&self.embeddings);
         let wanted = if logits == Logits::Last { tokens.len() } else { 0 };
         out.resize(wanted * output.padded_rows(), 0.0);
-        let step = Step::new(self, config, heads, tokens, &lens, &mut stores, out);
+        let step = Step::new(self, config, dim, tokens, &lens, &mut stores, out);
         let mut buffers = step.buffers();
         let shares = buffers.share();
         // SAFETY: the phases of a step are made for running in this order, each as a whole.

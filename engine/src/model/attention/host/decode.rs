@@ -5,7 +5,7 @@ use super::softmax::{exp_of, greatest, weights_of};
 use super::tiles::{Element, F16, F32, Q8_0, Weighted, row_bytes, score, weigh};
 use super::{Heads, MAX_DECODE_BLOCK};
 use crate::model::kv_cache::{KvType, LayerKv, TILE};
-use crate::model::simd::{Kernel, Kernels, Simd, dispatch};
+use crate::model::simd::{Kernel, Kernels, Simd, bend, dispatch};
 
 /// Elements of the partial result of one query and one block: the weighted sum of values, then the
 /// greatest score and the sum of weights.
@@ -20,6 +20,8 @@ pub(super) struct Block<'a> {
     pub(super) head: usize,
     pub(super) first: usize,
     pub(super) count: usize,
+    /// Positions at the start of the block that lie before the window.
+    pub(super) hidden: usize,
     pub(super) queries: &'a [f32],
     /// A partial result for each query.
     pub(super) out: &'a mut [f32],
@@ -82,6 +84,8 @@ impl Block<'_> {
         let outs: [&mut [f32]; R] = std::array::from_fn(|_| outs.next().expect("R partials"));
         for (scores, out) in scores.iter_mut().zip(outs) {
             let scores = &mut scores[..tiles * TILE];
+            bend::<S>(scores, self.heads.cap);
+            scores[..self.hidden].fill(f32::NEG_INFINITY);
             scores[count..].fill(f32::NEG_INFINITY);
             let max = greatest::<S>(scores, f32::NEG_INFINITY);
             out[dim] = max;

@@ -9,7 +9,7 @@ use super::tiles::{
 use super::{BLOCK, Heads};
 use crate::model::kv_cache::{KvType, LayerKv, TILE};
 use crate::model::par::Share;
-use crate::model::simd::{Kernel, Simd};
+use crate::model::simd::{Kernel, Simd, bend};
 
 /// Rows that the kernels take at once.
 const ROWS: usize = 4;
@@ -61,7 +61,8 @@ impl Tokens<'_> {
         let mut state = vec![(f32::NEG_INFINITY, 0f32); padded];
         let (mut keys, mut values) = (vec![0f32; BLOCK * dim], vec![0f32; BLOCK * dim]);
         let seen_by_last = self.past + self.tokens;
-        for first in (0..seen_by_last).step_by(BLOCK) {
+        let start = self.heads.first_seen(self.past) / BLOCK * BLOCK;
+        for first in (start..seen_by_last).step_by(BLOCK) {
             let count = BLOCK.min(seen_by_last - first);
             let block_tiles = count.div_ceil(TILE);
             let from = self.kv.keys(self.head, first / TILE, block_tiles);
@@ -79,9 +80,12 @@ impl Tokens<'_> {
                 score_block::<S>(queries, dim, &keys, block_tiles, &mut scores);
                 for (index, scores) in scores.chunks_exact_mut(BLOCK).enumerate() {
                     let token = ((r + index) / group).min(self.tokens - 1);
-                    let seen = (self.past + token + 1).saturating_sub(first).min(count);
+                    let position = self.past + token;
+                    let seen = (position + 1).saturating_sub(first).min(count);
+                    let hidden = self.heads.first_seen(position).saturating_sub(first).min(seen);
+                    bend::<S>(scores, self.heads.cap);
                     let sum = &mut sums[(r + index) * dim..][..dim];
-                    update_softmax::<S>(scores, seen, &mut state[r + index], sum);
+                    update_softmax::<S>(scores, hidden..seen, &mut state[r + index], sum);
                 }
                 let mut sums = sums[r * dim..][..ROWS * dim].chunks_exact_mut(dim);
                 let sums = std::array::from_fn(|_| sums.next().expect("ROWS rows"));
@@ -129,21 +133,23 @@ unsafe fn score_block<S: Simd>(
     }
 }
 
-/// Turns the first `seen` scores of a block into weights relative to the running maximum, the rest
+/// Turns the scores of the positions of a block that are `seen` into weights relative to the running maximum, the rest
 /// into 0, and rescales what was summed under the older maximum.
 #[inline(always)]
 unsafe fn update_softmax<S: Simd>(
     scores: &mut [f32],
-    seen: usize,
+    seen: std::ops::Range<usize>,
     state: &mut (f32, f32),
     sum: &mut [f32],
 ) {
-    let whole = seen.next_multiple_of(TILE);
-    scores[whole..].fill(0.0);
-    if seen == 0 {
+    if seen.is_empty() {
+        scores.fill(0.0);
         return;
     }
-    scores[seen..whole].fill(f32::NEG_INFINITY);
+    let whole = seen.end.next_multiple_of(TILE);
+    scores[whole..].fill(0.0);
+    scores[..seen.start].fill(f32::NEG_INFINITY);
+    scores[seen.end..whole].fill(f32::NEG_INFINITY);
     let (old, total) = *state;
     let max = greatest::<S>(&scores[..whole], old);
     if max > old {
@@ -153,5 +159,6 @@ unsafe fn update_softmax<S: Simd>(
         state.0 = max;
     }
     state.1 += weights_of::<S>(&mut scores[..whole], max);
-    scores[seen..whole].fill(0.0);
+    scores[..seen.start].fill(0.0);
+    scores[seen.end..whole].fill(0.0);
 }

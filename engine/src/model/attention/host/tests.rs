@@ -1,27 +1,8 @@
 //! Against plain loops in F64, in every type of the cache and on every path.
 
 use super::*;
-use crate::model::config::{Architecture, ModelConfig};
+use crate::model::config::ModelConfig;
 use crate::model::kv_cache::{KvCache, KvType, Store, padded_dim};
-use crate::model::rope::RopeScaling;
-
-fn config(heads: usize, kv_heads: usize, head_dim: usize) -> ModelConfig {
-    ModelConfig {
-        architecture: Architecture::Llama,
-        name: None,
-        layers: 1,
-        hidden: heads * head_dim,
-        heads,
-        kv_heads,
-        head_dim,
-        ffn: 1,
-        vocab: 1,
-        context: 4096,
-        rms_eps: 1e-5,
-        rope_base: 1e4,
-        rope_scaling: RopeScaling::None,
-    }
-}
 
 /// Numbers between -1.5 and 1.5 that repeat only after a while.
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
@@ -36,6 +17,8 @@ struct Sample {
     queries: Vec<f32>,
     past: usize,
     tokens: usize,
+    window: usize,
+    cap: f32,
 }
 
 impl Sample {
@@ -43,7 +26,7 @@ impl Sample {
         let kv = config.kv_heads * config.head_dim * (past + tokens);
         let (keys, values) = (numbers(kv, 5), numbers(kv, 1000));
         let queries = numbers(config.heads * config.head_dim * tokens, 77);
-        Self { config, keys, values, queries, past, tokens }
+        Self { config, keys, values, queries, past, tokens, window: usize::MAX, cap: 0.0 }
     }
 
     /// What attention must give.
@@ -57,19 +40,22 @@ impl Sample {
                     let kv_head = head / (heads / kv_heads);
                     f64::from(rows[(position * kv_heads + kv_head) * head_dim + d])
                 };
-                let weights: Vec<f64> = (0..=self.past + token)
+                let first = (self.past + token + 1).saturating_sub(self.window);
+                let weights: Vec<f64> = (first..=self.past + token)
                     .map(|position| {
                         let dot: f64 = (0..head_dim)
                             .map(|d| f64::from(query[d]) * of(&self.keys, position, d))
                             .sum();
-                        (dot / (head_dim as f64).sqrt()).exp()
+                        let score = dot / (head_dim as f64).sqrt();
+                        let cap = f64::from(self.cap);
+                        if cap == 0.0 { score.exp() } else { (cap * (score / cap).tanh()).exp() }
                     })
                     .collect();
                 let total: f64 = weights.iter().sum();
                 out.extend((0..head_dim).map(|d| {
                     let weighted = weights.iter().enumerate();
                     let sum: f64 =
-                        weighted.map(|(p, weight)| weight * of(&self.values, p, d)).sum();
+                        weighted.map(|(p, weight)| weight * of(&self.values, first + p, d)).sum();
                     (sum / total) as f32
                 }));
             }
@@ -92,7 +78,7 @@ impl Sample {
             }
         }
         let dim = padded_dim(head_dim, kv_type);
-        let shape = Heads { heads, kv_heads, head_dim, dim };
+        let shape = Heads { heads, kv_heads, head_dim, dim, window: self.window, cap: self.cap };
         let mut queries = vec![0.0; self.tokens * heads * dim];
         let scale = 1.0 / (head_dim as f32).sqrt();
         for (to, from) in queries.chunks_exact_mut(dim).zip(self.queries.chunks_exact(head_dim)) {
@@ -134,7 +120,8 @@ fn attention_is_that_of_plain_loops() {
             (3, 64),
             (130, 33),
         ] {
-            let sample = Sample::new(config(heads, kv_heads, head_dim), past, tokens);
+            let sample =
+                Sample::new(ModelConfig::of_heads(heads, kv_heads, head_dim), past, tokens);
             let expected = sample.expected();
             for (kv_type, tolerance) in
                 [(KvType::F32, 1e-5), (KvType::F16, 2e-3), (KvType::Q8_0, 3e-2)]
@@ -155,10 +142,35 @@ fn attention_is_that_of_plain_loops() {
     }
 }
 
+/// Windows around every border of tiles and blocks, and capped scores.
+#[test]
+fn windows_and_caps_are_those_of_plain_loops() {
+    for window in [1, 2, 15, 16, 17, 63, 64, 65, 130, 1000] {
+        for (past, tokens) in [(0, 1), (15, 1), (16, 1), (200, 1), (700, 1), (0, 70), (130, 33)] {
+            for cap in [0.0, 1.5] {
+                let config = ModelConfig::of_heads(6, 2, 16);
+                let sample = Sample { window, cap, ..Sample::new(config, past, tokens) };
+                let expected = sample.expected();
+                let ours = sample.attend(Kernels::SCALAR, KvType::F32);
+                for (a, b) in ours.iter().zip(&expected) {
+                    assert!(
+                        (a - b).abs() < 1e-5,
+                        "window {window}, cap {cap}, {past}+{tokens}: {a} {b}"
+                    );
+                }
+                for kernels in Kernels::available() {
+                    assert_eq!(sample.attend(kernels, KvType::F32), ours, "{kernels:?}");
+                }
+            }
+        }
+    }
+}
+
 /// One sequence's result does not depend on what runs beside it.
 #[test]
 fn sequences_that_run_together_are_planned_apart() {
-    let heads = Heads { heads: 4, kv_heads: 2, head_dim: 16, dim: 16 };
+    let heads =
+        Heads { heads: 4, kv_heads: 2, head_dim: 16, dim: 16, window: usize::MAX, cap: 0.0 };
     let plan = Plan::new(heads, [(1, 700), (5, 0), (1, 10)].into_iter());
     // Two heads of three blocks, of one block of tokens, of one block.
     assert_eq!(plan.jobs(), 2 * 3 + 2 + 2);
@@ -170,7 +182,7 @@ fn sequences_that_run_together_are_planned_apart() {
 
 #[test]
 fn the_cache_takes_the_bytes_of_its_type() {
-    let config = config(4, 2, 64);
+    let config = ModelConfig::of_heads(4, 2, 64);
     for (kv_type, bytes) in [(KvType::F32, 256), (KvType::F16, 128), (KvType::Q8_0, 68)] {
         let cache = KvCache::on_host(&config, 32, kv_type);
         let Store::Host(store) = &cache.store else { unreachable!() };

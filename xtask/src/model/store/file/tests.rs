@@ -187,3 +187,26 @@ fn a_list_has_the_synthetic_models_first_and_keeps_links_to_nothing() {
     let gone = models.iter().find(|model| model.name == "gone").unwrap();
     assert_eq!(gone.note.as_deref(), Some("`models/gone` is a dangling link"));
 }
+
+/// A launch that one part alone would pass is held to the size of all.
+#[test]
+fn the_parts_of_a_split_model_are_weighed_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("models/big");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (number, bytes) in [(1, 3), (2, 40)] {
+        std::fs::write(folder.join(format!("m-0000{number}-of-00002.gguf")), vec![0; bytes])
+            .unwrap();
+    }
+    let first = "models/big/m-00001-of-00002.gguf";
+    for word in ["big", first] {
+        let model = resolve_one(dir.path(), word);
+        assert_eq!(
+            (model.path.as_str(), model.kind, model.weight_bytes),
+            (first, ModelKind::Gguf, Some(43))
+        );
+    }
+    std::fs::remove_file(folder.join("m-00001-of-00002.gguf")).unwrap();
+    let model = resolve_one(dir.path(), "models/big/m-00002-of-00002.gguf");
+    assert_eq!(model.weight_bytes, Some(40));
+}
