@@ -144,6 +144,8 @@ pub(crate) enum StopReason {
     Timeout,
     /// The whole run was interrupted.
     Interrupt,
+    /// It is a server, and its client had nothing more to ask.
+    Finished,
 }
 
 /// What is known of a process that ended.
@@ -179,6 +181,8 @@ pub(crate) enum ResultState {
     Numbers,
     /// There are none, or the result cannot be read.
     Missing,
+    /// A request to the server failed.
+    Refused,
 }
 
 /// What decided a classification.
@@ -213,6 +217,14 @@ pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
     if ending.stopped == Some(StopReason::Timeout) {
         return (Some(Class::FailTimeout), DecidedBy::Timeout);
     }
+    // How a server ends that is told to end says nothing: what its client saw does.
+    if ending.stopped == Some(StopReason::Finished) {
+        return match ending.result {
+            ResultState::Numbers => (None, DecidedBy::Result),
+            ResultState::Missing => (Some(Class::FailNoOutput), DecidedBy::NoResult),
+            ResultState::Refused => failed(),
+        };
+    }
     match ending.exit {
         ExitKind::Code(EXIT_TIMEOUT) => (Some(Class::FailTimeout), DecidedBy::Timeout),
         // A SIGKILL of ours that was no timeout was an interruption: it says nothing about memory.
@@ -222,7 +234,9 @@ pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
         exit if exit.is_sigkill() => (Some(Class::Oom), DecidedBy::Sigkill),
         ExitKind::Code(0) => match ending.result {
             ResultState::Numbers => (None, DecidedBy::Result),
-            ResultState::Missing => (Some(Class::FailNoOutput), DecidedBy::NoResult),
+            ResultState::Missing | ResultState::Refused => {
+                (Some(Class::FailNoOutput), DecidedBy::NoResult)
+            }
         },
         ExitKind::Code(_) | ExitKind::Signal(_) => failed(),
     }
@@ -348,6 +362,24 @@ mod tests {
             ..ending(ExitKind::Signal(libc::SIGKILL), true)
         };
         assert_eq!(classify(&interrupt).0, Some(Classification::FailBench));
+    }
+
+    #[test]
+    fn a_server_that_is_told_to_end_is_judged_by_what_its_client_saw() {
+        for exit in [ExitKind::Code(0), ExitKind::Code(1), ExitKind::Signal(libc::SIGKILL)] {
+            let finished = Ending { stopped: Some(StopReason::Finished), ..ending(exit, false) };
+            let class = |ending: Ending| classify(&ending).0;
+            let measured = Ending { result: ResultState::Numbers, ..finished };
+            assert_eq!(class(measured), None, "{exit:?}");
+            assert_eq!(class(finished), Some(Classification::FailNoOutput), "{exit:?}");
+            let refused = Ending { result: ResultState::Refused, ..finished };
+            assert_eq!(class(refused), Some(Classification::FailBench), "{exit:?}");
+            let oom = Ending { said: MemoryWord::Cause, ..refused };
+            assert_eq!(class(oom), Some(Classification::Oom), "{exit:?}");
+            assert_eq!(grade(&oom), Some(Grade::Allocator));
+            let lived_on = Ending { said: MemoryWord::Cause, ..measured };
+            assert_eq!(class(lived_on), None, "{exit:?}");
+        }
     }
 
     #[test]

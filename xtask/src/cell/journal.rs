@@ -83,6 +83,9 @@ pub(crate) struct Settings {
     pub(crate) hardware: String,
     pub(crate) device: Device,
     pub(crate) lengths: Vec<u64>,
+    /// Numbers of streams that ask at the same time; `None` where it is one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency: Option<Vec<u64>>,
     pub(crate) max_tokens: u64,
     pub(crate) warmup_tokens: u64,
     pub(crate) threads: Option<u64>,

@@ -9,6 +9,7 @@ use super::evidence::{Grade, was_plentiful};
 use super::journal::{Evidence, ProcessNote};
 use super::quiet::QuietNote;
 use super::result::CellNumbers;
+use super::serving::{FailureKind, ServeFailure};
 use crate::oom_record::{render_confirm_command, render_prune_command};
 
 /// Lines of stderr that a failed cell's evidence keeps.
@@ -42,7 +43,13 @@ impl CellOutcome {
             },
             kernel_killed: end.kernel_oom_line.is_some()
                 || end.cgroup_oom_kills.is_some_and(|kills| kills > 0),
-            result: if numbers.is_ok() { ResultState::Numbers } else { ResultState::Missing },
+            result: match (&numbers, &end.served) {
+                (Ok(_), _) => ResultState::Numbers,
+                (Err(_), Some(Err(failure))) if failure.kind != FailureKind::Empty => {
+                    ResultState::Refused
+                }
+                (Err(_), _) => ResultState::Missing,
+            },
         };
         let (classification, decided_by) = classify(&ending);
         let grade = grade(&ending);
@@ -113,6 +120,11 @@ impl CellOutcome {
         })
     }
 
+    /// Why the client of a server has no figures.
+    fn refusal(&self) -> Option<&ServeFailure> {
+        self.end.served.as_ref()?.as_ref().err()
+    }
+
     /// What the kernel says, in words.
     fn describe_kernel(&self) -> String {
         match (&self.end.kernel_oom_line, self.end.cgroup_oom_kills) {
@@ -129,6 +141,9 @@ impl CellOutcome {
         let end = &self.end;
         let exit = end.exit;
         match self.decided_by {
+            DecidedBy::Pattern if end.stopped == Some(StopReason::Finished) => {
+                self.refusal().map(|refusal| refusal.reason.clone()).unwrap_or_default()
+            }
             DecidedBy::Pattern => {
                 let line = end.said.cause.as_ref().map(|found| found.line.as_str());
                 format!("{exit}, and the output says `{}`", line.unwrap_or_default())
@@ -137,13 +152,19 @@ impl CellOutcome {
                 format!("{exit}, not sent by the harness{}", self.describe_kernel())
             }
             DecidedBy::Kernel => format!("{exit}{}", self.describe_kernel()),
-            DecidedBy::Timeout => format!("{exit}, over its time limit"),
+            DecidedBy::Timeout => match self.refusal() {
+                Some(refusal) if refusal.kind == FailureKind::NotReady => refusal.reason.clone(),
+                _ => format!("{exit}, over its time limit"),
+            },
             DecidedBy::NoResult | DecidedBy::Result => {
                 self.numbers.as_ref().err().cloned().unwrap_or_default()
             }
-            DecidedBy::Failure => match end.stderr.last_lines(1).pop() {
-                Some(line) => format!("{exit}: {line}"),
-                None => exit.to_string(),
+            DecidedBy::Failure => match (self.refusal(), end.stderr.last_lines(1).pop()) {
+                (Some(refusal), _) if end.stopped == Some(StopReason::Finished) => {
+                    refusal.reason.clone()
+                }
+                (_, Some(line)) => format!("{exit}: {line}"),
+                (_, None) => exit.to_string(),
             },
         }
     }

@@ -52,6 +52,7 @@ pub(crate) fn parse_result(
                 leavings.stdout_omitted_bytes
             ));
         }
+        ResultFormat::OpenaiStream => return Err("no client asked the server".to_owned()),
         ResultFormat::LlamaBenchJson => plain(parse_llama_bench_json(&leavings.stdout)),
     };
     if numbers.measured.is_empty() {

@@ -14,6 +14,7 @@ mod pages;
 mod prereg;
 mod report;
 mod scenarios;
+mod servers;
 mod sweep;
 mod tutorial;
 mod verify_lock;

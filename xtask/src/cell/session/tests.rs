@@ -70,6 +70,7 @@ fn spec(runner: &Runner, len: u64) -> CellSpec<'_> {
             threads: None,
             report: "report.json".to_owned(),
             target_dir: "target".to_owned(),
+            server: Default::default(),
         },
         base_env: Vec::new(),
         env: Vec::new(),

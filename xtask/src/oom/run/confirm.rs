@@ -93,6 +93,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
             threads: manner.threads,
             report: report_path(root, scratch.path()),
             target_dir: env::read_target_dir(),
+            server: Default::default(),
         },
         base_env: Vec::new(),
         env: Vec::new(),

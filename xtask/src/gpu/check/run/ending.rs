@@ -95,6 +95,7 @@ mod tests {
                 memory_bytes: None,
                 cgroup_oom_kills: None,
                 kernel_oom_line: None,
+                served: None,
             },
         }
     }
