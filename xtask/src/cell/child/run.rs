@@ -250,11 +250,11 @@ impl Watch {
         }
         if self.stopped.is_none() {
             let late = self.timeout.is_some_and(|timeout| now - self.start >= timeout);
-            let due = self.end_at.filter(|(at, _)| now >= *at).map(|(_, reason)| reason);
-            self.stopped = match (interrupt.is_set(), late) {
+            self.stopped = match (interrupt.is_set(), self.end_at) {
                 (true, _) => Some(StopReason::Interrupt),
-                (false, true) => Some(StopReason::Timeout),
-                (false, false) => due,
+                // A client that has ended was in time.
+                (false, Some((at, reason))) => (late || now >= at).then_some(reason),
+                (false, None) => late.then_some(StopReason::Timeout),
             };
             if self.stopped.is_some() {
                 kill_group(pid, Signal::TERM);

@@ -183,6 +183,11 @@ const SHIPPED: &[(&str, &str)] = &[
         include_str!("../../../../bench-configs/runners/llama-bench-decode.toml"),
     ),
     ("llama-server", include_str!("../../../../bench-configs/runners/llama-server.toml")),
+    ("mistralrs", include_str!("../../../../bench-configs/runners/mistralrs.toml")),
+    ("mlx-lm-server", include_str!("../../../../bench-configs/runners/mlx-lm-server.toml")),
+    ("sglang", include_str!("../../../../bench-configs/runners/sglang.toml")),
+    ("transformers", include_str!("../../../../bench-configs/runners/transformers.toml")),
+    ("vllm", include_str!("../../../../bench-configs/runners/vllm.toml")),
     ("profile-text", include_str!("../../../../bench-configs/runners/profile-text.toml")),
 ];
 

@@ -144,21 +144,27 @@ impl Asker {
 
     fn wait_until_ready(&self) -> Result<(), ServeFailure> {
         let server = &self.plan.server;
+        // The last answer says more than that the last try was cut off.
+        let mut last_status = None;
         loop {
             self.check_server_is_there()?;
             let left = server.ready_within.saturating_sub(self.started.elapsed());
             let last = match self.http.get(&server.ready_path, left) {
                 Ok(status) if (200..300).contains(&status) => return Ok(()),
-                Ok(status) => format!("it answers with status {status}"),
+                Ok(status) => {
+                    last_status = Some(format!("it answers with status {status}"));
+                    String::new()
+                }
                 Err(error) => error,
             };
             if self.started.elapsed() >= server.ready_within {
                 return Err(ServeFailure::new(
                     FailureKind::NotReady,
                     format!(
-                        "the server was not ready within {} s: `GET {}`: {last}",
+                        "the server was not ready within {} s: `GET {}`: {}",
                         server.ready_within.as_secs_f64(),
-                        server.ready_path
+                        server.ready_path,
+                        last_status.unwrap_or(last)
                     ),
                 ));
             }
