@@ -54,6 +54,13 @@ impl Cell<'_> {
     }
 }
 
+/// The model and the number of streams in the name of a cell with an axis of streams.
+pub(crate) fn split_concurrency(name: &str) -> (&str, u64) {
+    let split =
+        name.rsplit_once("+c").and_then(|(model, count)| Some((model, count.parse().ok()?)));
+    split.filter(|(_, count)| *count > 1).unwrap_or((name, 1))
+}
+
 /// A cell that is not launched but yields a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FakeCell {
@@ -234,6 +241,10 @@ pub(crate) mod tests {
         let a = a.map(|(name, len, streams)| (name.to_owned(), len, streams));
         assert_eq!((&cells[..4], grid.cell_count()), (&a[..], 8));
         assert_eq!(grid.row_names(), ["a", "a+c4", "b", "b+c4"]);
+        for (name, streams) in [("a", 1), ("a+c4", 4), ("a+c", 1), ("a+c1", 1), ("a+cat", 1)] {
+            let model = if streams > 1 { "a" } else { name };
+            assert_eq!(split_concurrency(name), (model, streams));
+        }
     }
 
     #[test]

@@ -339,6 +339,11 @@ fn streams_at_the_same_time_are_an_axis_with_launches_of_their_own() {
     let named = |line: usize, cell: &str| record.lines().nth(line).unwrap().starts_with(cell);
     assert!(named(0, "m+c4,32,") && named(1, "m+c3,64,"), "{record}");
     assert!(ran.stderr.contains("\nm+c3"), "{}", ran.stderr);
+    // What was faked is tried again with as many streams as it was recorded with, and there is room.
+    let confirm = ["oom-record", "confirm", "m+c3", "--runner", "served", "--cell-memory-limit-mb"];
+    let ran = workspace.run(&[&confirm[..], &["8000"]].concat()).exits_with(0);
+    assert!(workspace.read("launches.txt").ends_with("m 3\nm 3\n"), "{}", ran.stderr);
+    assert!(!workspace.read("benchmarks/.oom-record").contains("m+c3"), "{}", ran.stderr);
     // What is resumed must have the same axis.
     workspace.edit("bench-configs/sweep/many.toml", "[1, 4, 3]", "[1, 4, 3, 2]");
     let ran = workspace.run(&["sweep", "--resume", "out.csv"]).exits_with(2);
@@ -371,4 +376,25 @@ fn a_definition_that_cannot_work_is_refused() {
     workspace.write(runner, "result = \"report\"\ncommand = [\"x\", \"{model}\", \"{prompt_tokens}\", \"{report}\", \"{port}\"]\n");
     let ran = sweep(&workspace, &[]).exits_with(2);
     assert!(ran.stderr.contains("{port} has a value only where"), "{}", ran.stderr);
+}
+
+#[test]
+fn an_interrupt_ends_the_server_as_well() {
+    let script = "[[launch]]\ngrandchildren = 1\n[[launch.request]]\nafter = 1\nhang = true";
+    let workspace = workspace(script, "");
+    workspace.write(
+        "bench-configs/sweep/s.toml",
+        "models = [\"m\"]\nlengths = [64]\nmax_tokens = 8\nrunner = \"served\"\n",
+    );
+    let args = ["sweep", "--config", "bench-configs/sweep/s.toml", "--output", "out.csv"];
+    let child = workspace.command(&args).start();
+    child.wait_until(|| !workspace.read("requests.txt").is_empty());
+    let launch = &workspace.read_json_lines("out.csv.journal.jsonl")[1];
+    let words = launch["command"].as_array().unwrap().iter().filter_map(|word| word.as_str());
+    let port: u16 = words.skip_while(|word| *word != "--port").nth(1).unwrap().parse().unwrap();
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+    child.interrupt().exits_with(130);
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "the server is still there");
+    assert_eq!(cell_end(&workspace)["process"]["stopped"], "interrupt");
+    assert!(workspace.read("benchmarks/.oom-record").is_empty());
 }
