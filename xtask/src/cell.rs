@@ -19,3 +19,4 @@ pub(crate) mod row;
 pub(crate) mod runner;
 pub(crate) mod session;
 pub(crate) mod spec;
+pub(crate) mod work;

@@ -17,6 +17,7 @@ mod scenarios;
 mod sweep;
 mod tutorial;
 mod verify_lock;
+mod work;
 
 /// The binary under test.
 pub(crate) const XTASK: &str = env!("CARGO_BIN_EXE_xtask");
