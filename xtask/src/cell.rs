@@ -20,3 +20,4 @@ pub(crate) mod runner;
 pub(crate) mod serving;
 pub(crate) mod session;
 pub(crate) mod spec;
+pub(crate) mod work;

@@ -33,6 +33,8 @@ pub(crate) enum Classification {
     FailTimeout,
     /// Launched and exited with success, but without a result that can be read.
     FailNoOutput,
+    /// Launched, and its result is one of other work, or cannot be true.
+    FailWrongWork,
     /// Not launched: there is no such model.
     FailMissingModel,
     /// Launched, and the host was lost before it ended.
@@ -41,7 +43,7 @@ pub(crate) enum Classification {
 
 impl Classification {
     /// All of them, in the order in which summaries show them.
-    pub(crate) const ALL: [Classification; 9] = [
+    pub(crate) const ALL: [Classification; 10] = [
         Classification::Oom,
         Classification::OomBackstop,
         Classification::OomRecord,
@@ -49,6 +51,7 @@ impl Classification {
         Classification::FailBench,
         Classification::FailTimeout,
         Classification::FailNoOutput,
+        Classification::FailWrongWork,
         Classification::FailMissingModel,
         Classification::FailHostLost,
     ];
@@ -63,6 +66,7 @@ impl Classification {
             Classification::FailBench => "FAIL:bench",
             Classification::FailTimeout => "FAIL:timeout",
             Classification::FailNoOutput => "FAIL:no_output",
+            Classification::FailWrongWork => "FAIL:wrong_work",
             Classification::FailMissingModel => "FAIL:missing_model",
             Classification::FailHostLost => "FAIL:host_lost",
         }
@@ -183,6 +187,8 @@ pub(crate) enum ResultState {
     Missing,
     /// A request to the server failed.
     Refused,
+    /// They are those of other work, or cannot be true.
+    Impossible,
 }
 
 /// What decided a classification.
@@ -221,6 +227,7 @@ pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
     if ending.stopped == Some(StopReason::Finished) {
         return match ending.result {
             ResultState::Numbers => (None, DecidedBy::Result),
+            ResultState::Impossible => (Some(Class::FailWrongWork), DecidedBy::Result),
             ResultState::Missing => (Some(Class::FailNoOutput), DecidedBy::NoResult),
             ResultState::Refused => failed(),
         };
@@ -234,6 +241,7 @@ pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
         exit if exit.is_sigkill() => (Some(Class::Oom), DecidedBy::Sigkill),
         ExitKind::Code(0) => match ending.result {
             ResultState::Numbers => (None, DecidedBy::Result),
+            ResultState::Impossible => (Some(Class::FailWrongWork), DecidedBy::Result),
             ResultState::Missing | ResultState::Refused => {
                 (Some(Class::FailNoOutput), DecidedBy::NoResult)
             }
@@ -372,6 +380,8 @@ mod tests {
             let measured = Ending { result: ResultState::Numbers, ..finished };
             assert_eq!(class(measured), None, "{exit:?}");
             assert_eq!(class(finished), Some(Classification::FailNoOutput), "{exit:?}");
+            let impossible = Ending { result: ResultState::Impossible, ..finished };
+            assert_eq!(class(impossible), Some(Classification::FailWrongWork), "{exit:?}");
             let refused = Ending { result: ResultState::Refused, ..finished };
             assert_eq!(class(refused), Some(Classification::FailBench), "{exit:?}");
             let oom = Ending { said: MemoryWord::Cause, ..refused };

@@ -34,6 +34,10 @@ pub(crate) struct Runner {
     pub(crate) models: ModelNeed,
     /// What to build before the first cell; `None` for a program that already exists.
     pub(crate) build: Option<Build>,
+    /// Whether it counts the tokens that it works on; where not, its rows say nothing of them.
+    pub(crate) counts: bool,
+    /// Whether it ends by itself at an end-of-sequence token.
+    pub(crate) may_stop: bool,
     /// What its output is searched for.
     pub(crate) signatures: Arc<Signatures>,
     /// How the server is asked, where the command starts one.
@@ -135,11 +139,19 @@ struct RawRunner {
     #[serde(default)]
     env: BTreeMap<String, String>,
     build: Option<Build>,
+    #[serde(default = "yes")]
+    counts_tokens: bool,
+    #[serde(default)]
+    stops_at_end_of_sequence: bool,
     #[serde(default)]
     oom_patterns: Vec<String>,
     #[serde(default)]
     oom_ignore: Vec<String>,
     server: Option<RawServer>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One argument, or some that stand or fall together.
@@ -224,6 +236,8 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         result: raw.result,
         models: raw.models,
         build: raw.build,
+        counts: raw.counts_tokens,
+        may_stop: raw.stops_at_end_of_sequence,
         signatures: Signatures::with_own(&raw.oom_patterns, &raw.oom_ignore)?,
         server,
         command,

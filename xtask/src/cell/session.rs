@@ -205,7 +205,10 @@ impl<E: Executor> Session<E> {
             check_quiet(&before, &during, watch.limits)
         });
         let numbers = read(&mut self.executor, &child);
-        Ok(End::Ran(Box::new(CellOutcome { quiet, ..CellOutcome::new(child, numbers) })))
+        Ok(End::Ran(Box::new(CellOutcome {
+            quiet,
+            ..CellOutcome::new(child, numbers, spec.asked())
+        })))
     }
 
     /// The pause before a run, watched: load within it is load before the run. `None` where an

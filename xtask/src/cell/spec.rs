@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::child::ChildSpec;
 use super::runner::{CellVars, Runner, render_command, render_env};
 use super::serving::ClientPlan;
+use super::work::Asked;
 
 /// How long a server has to give its memory back after SIGTERM before SIGKILL follows.
 const SERVER_GRACE: Duration = Duration::from_secs(15);
@@ -39,6 +40,16 @@ impl CellSpec<'_> {
         let own = render_env(self.runner, &self.vars);
         let own = own.into_iter().map(|(name, value)| (name, Some(value)));
         self.base_env.iter().cloned().chain(own).chain(self.env.iter().cloned()).collect()
+    }
+
+    /// What its result is held against.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
+            prompt_tokens: self.vars.prompt_tokens,
+            max_tokens: self.vars.max_tokens,
+            counts: self.runner.counts,
+            may_stop: self.runner.may_stop,
+        }
     }
 
     pub(crate) fn report_path(&self) -> PathBuf {

@@ -55,8 +55,8 @@ pub(crate) struct Launch {
     pub(crate) prefix_cache: bool,
     /// What a token of the prompt takes that is not in the cache.
     pub(crate) prefill_us: u64,
-    /// From each piece of text to the next, on a clock that does not drift.
-    pub(crate) step_us: u64,
+    /// From each piece of text to the next, on a clock that does not drift; 4000 where nothing is said.
+    pub(crate) step_us: Option<u64>,
     #[serde(rename = "request")]
     pub(crate) requests: Vec<Reply>,
 }

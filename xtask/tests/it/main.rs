@@ -18,6 +18,7 @@ mod servers;
 mod sweep;
 mod tutorial;
 mod verify_lock;
+mod work;
 
 /// The binary under test.
 pub(crate) const XTASK: &str = env!("CARGO_BIN_EXE_xtask");

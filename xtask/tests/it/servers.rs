@@ -160,7 +160,7 @@ fn ask_by_hand(port: u16, prompt: &str) -> String {
 
 #[test]
 fn a_prefix_cache_would_help_but_prompts_never_repeat() {
-    let script = "[[launch]]\nprefix_cache = true\nstep_us = 500\n";
+    let script = "[[launch]]\nprefix_cache = true\n";
     // The same prompt twice: the cache has all of it.
     let by_hand = workspace(script, "");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -250,6 +250,8 @@ fn a_request_that_fails_says_why() {
         ("text = \"\"", "FAIL:no_output", "the answer holds no text"),
         ("after = 1\nhang = true", "FAIL:timeout", "over its time limit"),
         ("no_usage = true", "FAIL:no_output", "does not report the tokens of its prompts"),
+        ("prompt_tokens = 17", "FAIL:wrong_work", "the prompt had 17 tokens instead of 64"),
+        ("tokens = 5", "FAIL:wrong_work", "5 tokens were generated instead of 8"),
         (
             "status = 404\nbody = '{\"detail\":\"no such model\"}'",
             "FAIL:bench",
@@ -302,8 +304,8 @@ fn another_cause_in_the_answer_outweighs_what_was_said_of_memory_before() {
 
 #[test]
 fn streams_at_the_same_time_are_an_axis_with_launches_of_their_own() {
-    let script = "[[launch]]\nconcurrency = 4\nstep_us = 500\n[[launch.request]]\nnumber = 9\nstatus = 500\n\
-                  body = '{\"message\":\"CUDA error: out of memory\"}'\n[[launch]]\nstep_us = 500";
+    let script = "[[launch]]\nconcurrency = 4\n[[launch.request]]\nnumber = 9\nstatus = 500\n\
+                  body = '{\"message\":\"CUDA error: out of memory\"}'\n[[launch]]";
     let workspace = workspace(script, "requests = 3");
     workspace.write(
         "bench-configs/sweep/many.toml",

@@ -55,7 +55,9 @@ pub(crate) fn numbers_of(
     // A request that did other work than it was asked for must not hide behind the median.
     let odd = requests.iter().find(|sample| {
         !sample.prompt_tokens.is_some_and(|tokens| is_near(tokens, target))
-            || sample.generated_tokens.is_some_and(|tokens| tokens > max_tokens)
+            || sample.generated_tokens.is_some_and(|tokens| {
+                tokens > max_tokens || (tokens < max_tokens && !stopped_by_itself(sample))
+            })
     });
     let by_first = |sample: &RequestSample| Some(sample.first_ms);
     let prefill = odd.or_else(|| median_request(requests, by_first));
@@ -64,7 +66,10 @@ pub(crate) fn numbers_of(
     let cached = requests.iter().any(took_from_cache);
     let prefill_ms = prefill.map(|sample| sample.first_ms).filter(|_| !cached);
     let prompt_tokens = prefill.and_then(|sample| sample.prompt_tokens);
-    let decode_ms = decode.map(decode_ms).filter(|ms| *ms > 0.0);
+    // Of several tokens a piece the first ones were there before the time began, so it is not that of
+    // the tokens after the first.
+    let decode_ms =
+        decode.filter(|sample| is_token_by_token(sample)).map(decode_ms).filter(|ms| *ms > 0.0);
     let generated_tokens = decode.and_then(|sample| sample.generated_tokens);
     let measured = Measured {
         prompt_tokens,
@@ -92,12 +97,27 @@ pub(crate) fn numbers_of(
         first_ms: percentiles(requests.iter().map(|sample| sample.first_ms)),
         between_ms: percentiles(requests.iter().flat_map(|sample| sample.gap_ms.iter().copied())),
         total_tok_s: total_tok_s(served),
-        notes,
+        notes: notes.clone(),
     };
     let mut json = serde_json::to_value(&report).map_err(|error| error.to_string())?;
     let note = serde_json::to_value(&note).map_err(|error| error.to_string())?;
     json.as_object_mut().expect("a report is an object").insert("serving".to_owned(), note);
-    Ok(CellNumbers { measured, report: Some(report), report_json: Some(json) })
+    Ok(CellNumbers { measured, report: Some(report), report_json: Some(json), notes })
+}
+
+/// Whether the model ended the answer, rather than the limit.
+fn stopped_by_itself(sample: &RequestSample) -> bool {
+    sample.finish_reason.as_deref() == Some("stop")
+}
+
+/// Whether the pieces are tokens, so that the time from the first to the last is that of the tokens
+/// after the first.
+fn is_token_by_token(sample: &RequestSample) -> bool {
+    let pieces = sample.gap_ms.len() as f64 + 1.0;
+    sample.generated_tokens.is_none_or(|tokens| {
+        let (tokens, after_first) = (tokens as f64, tokens as f64 - 1.0);
+        (tokens * (pieces - 1.0) / pieces - after_first).abs() <= 0.01 * after_first
+    })
 }
 
 /// Time from the first text to the last.
@@ -139,10 +159,7 @@ fn find_notes(served: &Served) -> Vec<String> {
             sample.prompt_tokens.unwrap_or(0)
         ));
     }
-    let several = served.requests.iter().find(|sample| {
-        let pieces = sample.gap_ms.len() as u64 + 1;
-        sample.generated_tokens.is_some_and(|tokens| !is_near(tokens, pieces))
-    });
+    let several = served.requests.iter().find(|sample| !is_token_by_token(sample));
     if let Some(sample) = several {
         notes.push(format!(
             "{} tokens came in {} pieces, so the times between are those between pieces",
@@ -228,8 +245,12 @@ mod tests {
         // Eight tokens in four pieces, 10 ms apart: six tokens in 30 ms.
         let double = RequestSample { generated_tokens: Some(8), ..sample(1.0, &[10.0; 3]) };
         let numbers = numbers_of(&served(vec![double]), 100, 8).unwrap();
-        assert_eq!(numbers.measured.decode_tok_s, Some(200.0));
+        assert_eq!(
+            (numbers.measured.decode_ms, numbers.measured.decode_tok_s),
+            (None, Some(200.0))
+        );
         let notes = &numbers.report_json.unwrap()["serving"]["notes"];
+        assert_eq!(numbers.notes.len(), 1);
         assert_eq!(
             notes[0],
             "8 tokens came in 4 pieces, so the times between are those between pieces"
@@ -241,6 +262,15 @@ mod tests {
         let short = RequestSample { prompt_tokens: Some(17), ..sample(20.0, &[2.0, 2.0]) };
         let numbers = numbers(vec![sample(20.0, &[2.0, 2.0]), short, sample(20.0, &[2.0, 2.0])]);
         assert_eq!(numbers.measured.prompt_tokens, Some(17));
+        let cut = RequestSample { generated_tokens: Some(2), ..sample(20.0, &[2.0]) };
+        let whole = || sample(20.0, &[2.0, 2.0]);
+        let shown = |cut: &RequestSample| {
+            self::numbers(vec![whole(), cut.clone(), whole()]).measured.generated_tokens
+        };
+        assert_eq!(shown(&cut), Some(2));
+        // A model may end its answer.
+        let ended = RequestSample { finish_reason: Some("stop".to_owned()), ..cut };
+        assert_eq!(shown(&ended), Some(3));
     }
 
     #[test]

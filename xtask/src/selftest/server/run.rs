@@ -165,7 +165,8 @@ impl Server {
             match step {
                 Step::Tick => {
                     ticks += 1;
-                    let due = start + Duration::from_micros(self.launch.step_us) * ticks;
+                    let due =
+                        start + Duration::from_micros(self.launch.step_us.unwrap_or(4000)) * ticks;
                     std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 }
                 Step::Write(bytes) => {
