@@ -9,6 +9,7 @@ use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::evidence::signatures::Signatures;
 use crate::cell::evidence::verdict::Said;
+use crate::cell::quiet::LostTime;
 use crate::cell::serving::{ClientPlan, ServeFailure, Served};
 
 pub(crate) mod run;
@@ -68,6 +69,8 @@ pub(crate) struct ChildEnd {
     pub(crate) rss_peak_bytes: Option<u64>,
     pub(crate) stdout: Capture,
     pub(crate) stderr: Capture,
+    /// Time within that in which it could not go on.
+    pub(crate) lost: LostTime,
     /// What its output says of memory.
     pub(crate) said: Said,
     /// The least memory that the system had available while it ran.

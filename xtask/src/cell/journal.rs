@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::evidence::{Grade, Survived};
+use crate::cell::quiet::{QuietNote, SweepQuiet};
 use crate::cell::session::{Unended, judge_unended};
 use crate::sys::hardware::HostFacts;
 
@@ -93,6 +94,9 @@ pub(crate) struct Settings {
     pub(crate) cooldown_s: f64,
     pub(crate) big_cooldown_s: f64,
     pub(crate) cell_memory_limit_mb: Option<u64>,
+    /// `None` in journals of sweeps that nobody watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quiet: Option<SweepQuiet>,
     /// Cells that are faked, as `MODEL:LEN:CLASS`.
     pub(crate) fake_cells: Vec<String>,
     pub(crate) models: Vec<ModelNote>,
@@ -134,6 +138,9 @@ pub(crate) struct CellEnd {
     pub(crate) reason: Option<String>,
     pub(crate) evidence: Option<Evidence>,
     pub(crate) process: Option<ProcessNote>,
+    /// What disturbed it; `None` where it was quiet, or nobody looked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quiet: Option<QuietNote>,
     pub(crate) report: Option<serde_json::Value>,
 }
 

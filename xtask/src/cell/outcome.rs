@@ -149,6 +149,12 @@ impl CellOutcome {
         self.end.served.as_ref()?.as_ref().err()
     }
 
+    /// What disturbed it, in words.
+    pub(crate) fn disturbance(&self) -> Option<String> {
+        let found = &self.quiet.as_ref()?.disturbances;
+        (!found.is_empty()).then(|| found.join("; "))
+    }
+
     /// What of the result could not be read.
     pub(crate) fn notes(&self) -> &[String] {
         self.numbers.as_ref().map_or(&[], |numbers| &numbers.notes)

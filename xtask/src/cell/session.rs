@@ -82,6 +82,16 @@ impl End {
         }
     }
 
+    /// What disturbed a cell that was measured, in words.
+    pub(crate) fn disturbance(&self) -> Option<String> {
+        match self {
+            End::Ran(outcome) if self.classification().is_none() && !self.was_interrupted() => {
+                outcome.disturbance()
+            }
+            _ => None,
+        }
+    }
+
     fn peak_bytes(&self) -> Option<u64> {
         match self {
             End::Ran(outcome) => outcome.end.rss_peak_bytes,
@@ -95,6 +105,8 @@ impl End {
 pub(crate) struct Watch {
     /// How long before the launch; the pause between two cells serves.
     pub(crate) pause: Duration,
+    /// Load is judged over runs of at least this length: the system counts it in hundredths of a second.
+    pub(crate) shortest: Duration,
     pub(crate) limits: QuietLimits,
 }
 
@@ -200,9 +212,12 @@ impl<E: Executor> Session<E> {
             Err(error) => return Ok(End::NotStarted(format!("{error:#}"))),
         };
         let quiet = before.zip(watch).map(|(before, watch)| {
-            let end = self.executor.sample_host();
+            let mut end = self.executor.sample_host();
+            if child.wall < watch.shortest {
+                end.busy = None;
+            }
             let during = Stretch { start: before.end, end, wall: child.wall, own: child.cpu };
-            check_quiet(&before, &during, watch.limits)
+            check_quiet(&before, &during, child.lost, watch.limits)
         });
         let numbers = read(&mut self.executor, &child);
         Ok(End::Ran(Box::new(CellOutcome {
@@ -215,6 +230,9 @@ impl<E: Executor> Session<E> {
     /// interrupt ended it.
     fn watch_pause(&mut self, pause: Duration) -> Option<Stretch> {
         let start = self.executor.sample_host();
+        if pause.is_zero() {
+            return Some(Stretch { start, end: start, wall: pause, own: Duration::ZERO });
+        }
         let wall = self.executor.pause(pause)?;
         let end = self.executor.sample_host();
         Some(Stretch { start, end, wall, own: Duration::ZERO })

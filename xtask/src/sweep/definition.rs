@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::base::definition::parse_toml;
 use crate::base::repeated::find_repeated;
 use crate::cell::journal::request::{Device, Request};
+use crate::cell::quiet::SweepQuiet;
 use crate::sys::hardware::{Backend, HostFacts};
 
 /// The ladder that is shipped for GPU machines.
@@ -34,6 +35,7 @@ pub(crate) struct SweepConfig {
     pub(crate) runner: String,
     pub(crate) threads: Option<u64>,
     pub(crate) cell_memory_limit_mb: Option<u64>,
+    pub(crate) quiet: SweepQuiet,
     /// What computes, as the output is named.
     pub(crate) device: Device,
 }
@@ -59,6 +61,8 @@ struct RawSweepConfig {
     runner: String,
     threads: Option<u64>,
     cell_memory_limit_mb: Option<u64>,
+    #[serde(default)]
+    quiet: SweepQuiet,
     #[serde(default)]
     device: Device,
 }
@@ -121,6 +125,7 @@ pub(crate) fn parse_sweep_config(
         runner: request.runner.clone().unwrap_or(raw.runner),
         threads: raw.threads,
         cell_memory_limit_mb: request.cell_memory_limit_mb.or(raw.cell_memory_limit_mb),
+        quiet: request.quiet.unwrap_or(raw.quiet),
         device: raw.device,
     };
     check_config(&config)?;

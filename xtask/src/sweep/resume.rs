@@ -2,6 +2,7 @@
 //! would not is taken over with a note.
 
 use crate::cell::journal::Settings;
+use crate::cell::quiet::SweepQuiet;
 
 /// What a resumed sweep changes of its earlier start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub(crate) fn compare_settings(then: &Settings, now: &Settings) -> Changes {
     if now.timeout_s > then.timeout_s {
         note("timeout_s", then.timeout_s.to_string(), now.timeout_s.to_string());
     }
+    let quiet = |settings: &Settings| settings.quiet.unwrap_or(SweepQuiet::Off).word().to_owned();
+    note("quiet", quiet(then), quiet(now));
     note("cooldown_s", then.cooldown_s.to_string(), now.cooldown_s.to_string());
     note("big_cooldown_s", then.big_cooldown_s.to_string(), now.big_cooldown_s.to_string());
     if then.runner_sha256 != now.runner_sha256 && is_same_runner(then, now) {

@@ -29,8 +29,9 @@ pub(crate) fn render_end(cell: Cell<'_>, end: &End) -> String {
         End::Ran(outcome) => match &outcome.numbers {
             Ok(numbers) if class.is_none() => {
                 let speeds = render_measured(&numbers.measured);
-                let notes = numbers.notes.iter().map(String::as_str);
-                std::iter::once(speeds.as_str()).chain(notes).collect::<Vec<_>>().join("; ")
+                let disturbed = outcome.disturbance().map(|why| format!("disturbed: {why}"));
+                let notes = numbers.notes.iter().cloned().chain(disturbed);
+                std::iter::once(speeds).chain(notes).collect::<Vec<_>>().join("; ")
             }
             _ => match outcome.doubt(&cell.name()) {
                 Some(doubt) => format!("{}; {doubt}", outcome.describe()),

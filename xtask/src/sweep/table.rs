@@ -1,5 +1,7 @@
 //! What a sweep shows: the plan before it, and models × lengths after it. Pure text.
 
+use std::collections::BTreeSet;
+
 use crate::base::columns::render_columns;
 use crate::cell::grid::Grid;
 use crate::cell::row::{Record, Table};
@@ -23,13 +25,19 @@ pub(crate) fn render_plan(lines: &[PlanLine]) -> String {
 }
 
 /// Models × lengths with decode tok/s or the class. Of several rows of a cell the last one counts.
-pub(crate) fn render_summary(grid: &Grid, table: &Table) -> String {
+pub(crate) fn render_summary(
+    grid: &Grid,
+    table: &Table,
+    disturbed: &BTreeSet<(String, u64)>,
+) -> String {
     let cell_text = |model: &str, len: u64| {
         let row = table.rows().iter().rev().find(|row| {
             table.value(row, "model") == Some(model)
                 && table.value(row, "prompt_target_len") == Some(len.to_string().as_str())
         });
-        row.map_or("-".to_owned(), |row| render_cell(table, row))
+        let text = row.map_or("-".to_owned(), |row| render_cell(table, row));
+        let is_disturbed = disturbed.contains(&(model.to_owned(), len));
+        if is_disturbed { format!("{text}*") } else { text }
     };
     let lengths = grid.lengths();
     let header = std::iter::once("model".to_owned()).chain(lengths.iter().map(u64::to_string));
@@ -38,7 +46,11 @@ pub(crate) fn render_summary(grid: &Grid, table: &Table) -> String {
         let cells: Vec<String> = lengths.iter().map(|&len| cell_text(&name, len)).collect();
         std::iter::once(name).chain(cells).collect()
     }));
-    render_columns(&rows, |column| column > 0)
+    let shown = render_columns(&rows, |column| column > 0);
+    match disturbed.is_empty() {
+        true => shown,
+        false => format!("{shown}\n* disturbed while it was measured"),
+    }
 }
 
 /// A cell of the summary: its class, else its speed.
@@ -73,7 +85,7 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(
-            render_summary(&grid, &table),
+            render_summary(&grid, &table, &BTreeSet::new()),
             "model                     512      2048  8192\n\
              a                 54.30 tok/s  SKIP:oom     -\n\
              long-name  9.00 tok/s prefill         -     -"

@@ -109,3 +109,59 @@ fn a_runner_may_say_that_it_stops_by_itself_or_does_not_count() {
     let (ran, _) = sweep(&workspace, &WHOLE.replace("620.00 ms", "0.00 ms"));
     ran.exits_with(1);
 }
+
+/// A runner that is stopped for a while before it says what it measured, if `when` holds in the shell.
+fn stopped(when: &str) -> Workspace {
+    let workspace = workspace("");
+    let script = format!(
+        "if {when}; then (sleep 0.5; kill -CONT $$) & kill -STOP $$; wait; fi\ntouch was-here\n\
+         cat said.txt"
+    );
+    workspace.write_program("say.sh", &script);
+    workspace
+}
+
+fn sweep_with(workspace: &Workspace, more: &[&str]) -> Ran {
+    workspace.write("said.txt", WHOLE);
+    let args = ["sweep", "--config", "bench-configs/sweep/odd.toml", "--output", "out.csv"];
+    workspace.run(&[&args, more].concat()).exits_with(0)
+}
+
+#[test]
+fn a_cell_that_was_stopped_is_marked() {
+    let workspace = stopped("true");
+    let ran = sweep_with(&workspace, &[]);
+    let why = "disturbed: the process was stopped for 0.";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("50.00 tok/s*\n* disturbed while it was measured"),
+        "{}",
+        ran.stderr
+    );
+    let ends = workspace.read_json_lines("out.csv.journal.jsonl");
+    let end = ends.iter().find(|line| line["event"] == "cell_end").expect("an end");
+    let found = end["quiet"]["disturbances"][0].as_str().unwrap_or_default();
+    assert!(found.starts_with("the process was stopped for 0."), "{end}");
+
+    let workspace = stopped("true");
+    let ran = sweep_with(&workspace, &["--quiet", "off"]);
+    assert!(!ran.stderr.contains("disturbed"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_disturbed_cell_is_repeated_and_nothing_that_was_measured_is_lost() {
+    for (when, launches, is_marked) in [("[ ! -e was-here ]", 2, false), ("true", 3, true)] {
+        let workspace = stopped(when);
+        let ran = sweep_with(&workspace, &["--quiet", "repeat"]);
+        assert_eq!(ran.stderr.contains("tok/s*"), is_marked, "{}", ran.stderr);
+        assert!(ran.stderr.contains("[again] a @ 512: disturbed: "), "{}", ran.stderr);
+        let rows = workspace.read("out.csv");
+        assert_eq!(rows.lines().count(), 2, "{rows}");
+        let journal = workspace.read_json_lines("out.csv.journal.jsonl");
+        let events = |event: &str| journal.iter().filter(|line| line["event"] == event).count();
+        assert_eq!((events("cell_launch"), events("cell_end")), (launches, launches));
+        let first = journal.iter().find(|line| line["event"] == "cell_end").expect("an end");
+        assert!(first["row"].is_null() && !first["quiet"].is_null(), "{first}");
+        assert_eq!(first["reason"], "disturbed, and repeated");
+    }
+}

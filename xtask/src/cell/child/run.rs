@@ -23,10 +23,11 @@ use crate::cell::capture::Capture;
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::evidence::search::Search;
 use crate::cell::evidence::verdict::judge;
+use crate::cell::quiet::LostTime;
 use crate::cell::serving::run::Client;
 use crate::cell::serving::{FailureKind, ServeFailure, Served};
 use crate::sys::interrupt::{Interrupt, poll_for};
-use crate::sys::{host, kernel_log};
+use crate::sys::{clock, host, kernel_log};
 
 /// How often memory is looked at while a child runs.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -46,6 +47,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// When it cannot be started at all. How it ends is never an error.
 pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Result<ChildEnd> {
     let oom_kills_before = host::read_cgroup_oom_kills();
+    let slept_before = clock::read_slept();
     let start = Instant::now();
     let mut child = command(spec)
         .spawn()
@@ -104,6 +106,13 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
         wall,
         cpu: usage.cpu,
         rss_peak_bytes: usage.rss_peak_bytes,
+        lost: LostTime {
+            slept: clock::read_slept()
+                .zip(slept_before)
+                .and_then(|(after, before)| after.checked_sub(before))
+                .unwrap_or_default(),
+            stopped: watch.halted,
+        },
         stdout: stdout.capture,
         stderr: stderr.capture,
         available_low_bytes: watch.available_low_bytes,
@@ -220,8 +229,11 @@ struct Watch {
     /// When SIGKILL follows on SIGTERM.
     kill_at: Option<Instant>,
     has_exited: bool,
+    last_sample: Instant,
     next_sample: Instant,
     available_low_bytes: Option<u64>,
+    /// How long it was found to be stopped, as far as looks now and then tell.
+    halted: Duration,
 }
 
 impl Watch {
@@ -234,8 +246,10 @@ impl Watch {
             end_at: None,
             kill_at: None,
             has_exited: false,
+            last_sample: start,
             next_sample: start,
             available_low_bytes: None,
+            halted: Duration::ZERO,
         }
     }
 
@@ -244,6 +258,10 @@ impl Watch {
         let now = Instant::now();
         if now >= self.next_sample {
             self.next_sample = now + SAMPLE_EVERY;
+            if host::is_stopped(pid.as_raw_nonzero().get()) {
+                self.halted += now - self.last_sample;
+            }
+            self.last_sample = now;
             let available = host::read_available_memory_bytes();
             self.available_low_bytes =
                 [self.available_low_bytes, available].into_iter().flatten().min();

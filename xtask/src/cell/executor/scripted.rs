@@ -11,7 +11,7 @@ use crate::cell::child::{ChildEnd, ChildSpec};
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::evidence::search::Search;
 use crate::cell::evidence::verdict::judge;
-use crate::cell::quiet::HostSample;
+use crate::cell::quiet::{HostSample, LostTime};
 use crate::cell::serving::{ServeFailure, Served};
 use crate::oom_record::OomEntry;
 
@@ -23,6 +23,8 @@ pub(crate) struct Ending {
     pub(crate) stderr: String,
     /// What it writes to the file that its `--report` argument names.
     pub(crate) report: Option<String>,
+    /// How long it could not go on.
+    pub(crate) lost: LostTime,
     /// What its client saw, where it is a server.
     pub(crate) served: Option<Result<Served, ServeFailure>>,
 }
@@ -36,6 +38,7 @@ impl Ending {
             stdout: String::new(),
             stderr: stderr.to_owned(),
             report: None,
+            lost: LostTime::default(),
             served: None,
         }
     }
@@ -117,6 +120,7 @@ impl Executor for ScriptedExecutor<'_> {
             wall: Duration::from_secs(1),
             cpu: Duration::from_secs(1),
             rss_peak_bytes: Some(1 << 20),
+            lost: ending.lost,
             said: judge(
                 &spec.signatures,
                 ending.exit != ExitKind::Code(0),

@@ -269,7 +269,7 @@ fn a_watched_cell_says_what_disturbed_it() {
     let mut session = Session::new(executor, guard(""), finder());
     let cell = Cell { model: &model, len: 512, variant: None };
     let limits = QuietLimits { max_other_load_pct: 10.0 };
-    let watch = Watch { pause: Duration::from_millis(250), limits };
+    let watch = Watch { pause: Duration::from_millis(250), shortest: Duration::ZERO, limits };
     let end = session.run(cell, &spec(&runner, 512), Some(watch), &mut Notes::default()).unwrap();
     let End::Ran(outcome) = end else { panic!("not run") };
     assert_eq!(outcome.quiet.unwrap().disturbances, ["swapped: 7 pages"]);

@@ -3,7 +3,7 @@
 //! The order of writing is what makes a kill at any moment harmless: the launch is on disk before it
 //! happens, the end with its row before the CSV has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use formats::cell_report::CellReport;
@@ -35,7 +35,11 @@ pub(super) struct Book<'a> {
     /// Everything below the CSV's header.
     rows: String,
     pub(super) done_cells: usize,
+    disturbed: Disturbed,
 }
+
+/// Cells whose row was measured while something disturbed them.
+pub(super) type Disturbed = BTreeSet<(String, u64)>;
 
 impl<'a> Book<'a> {
     pub(super) fn open(root: &Path, prepared: &'a Prepared, output: Output) -> Book<'a> {
@@ -46,18 +50,38 @@ impl<'a> Book<'a> {
             counts: BTreeMap::new(),
             rows: output.earlier.rows(),
             done_cells: 0,
+            disturbed: output
+                .earlier
+                .cell_ends()
+                .filter(|end| {
+                    end.quiet.is_some() && end.row.is_some() && end.classification.is_none()
+                })
+                .map(|end| (end.model.clone(), end.prompt_target_len))
+                .collect(),
             output,
         }
     }
 
     /// The one place where a cell becomes a row: first in the journal, then in the CSV.
     pub(super) fn keep(&mut self, cell: Cell<'_>, end: &End, launched: bool) -> anyhow::Result<()> {
+        self.note(cell, end, launched, false)
+    }
+
+    /// Notes an end; one that is rejected has no row and leaves its cell open, but nothing that was
+    /// measured is lost.
+    fn note(
+        &mut self,
+        cell: Cell<'_>,
+        end: &End,
+        launched: bool,
+        is_rejected: bool,
+    ) -> anyhow::Result<()> {
         let class = end.classification();
         let outcome = match end {
             End::Ran(outcome) => Some(outcome.as_ref()),
             _ => None,
         };
-        let row = (!end.was_interrupted())
+        let row = (!end.was_interrupted() && !is_rejected)
             .then(|| self.output.scrub.text(&self.render_row(cell, class, outcome)));
         let numbers = outcome.and_then(CellOutcome::any_numbers);
         self.output.journal.append(&Entry::CellEnd(Box::new(CellEnd {
@@ -67,15 +91,24 @@ impl<'a> Book<'a> {
             classification: class,
             row: row.clone(),
             launched: launched || outcome.is_some(),
-            reason: render_reason(end),
+            reason: match is_rejected {
+                true => Some("disturbed, and repeated".to_owned()),
+                false => render_reason(end),
+            },
+            quiet: outcome
+                .and_then(|outcome| outcome.quiet.clone())
+                .filter(|quiet| !quiet.disturbances.is_empty()),
             evidence: outcome.filter(|_| row.is_some()).map(CellOutcome::evidence),
             process: outcome.map(CellOutcome::process_note),
             report: numbers
-                .filter(|_| row.is_some())
+                .filter(|_| row.is_some() || is_rejected)
                 .and_then(|numbers| numbers.report_json.clone()),
         })))?;
         let Some(row) = row else { return Ok(()) };
         self.output.csv.append(&row)?;
+        if end.disturbance().is_some() {
+            self.disturbed.insert((cell.name(), cell.len));
+        }
         self.rows.push_str(&row);
         if let Some(outcome) = outcome {
             self.durations.note(&cell.name(), cell.len, outcome.end.wall.as_secs_f64() * 1e3);
@@ -145,7 +178,7 @@ impl<'a> Book<'a> {
     pub(super) fn close(
         mut self,
         interrupted: bool,
-    ) -> anyhow::Result<(Table, BTreeMap<String, u64>)> {
+    ) -> anyhow::Result<(Table, BTreeMap<String, u64>, Disturbed)> {
         self.output.journal.append(&Entry::SweepEnd(SweepEnd {
             time: clock::now_utc(),
             interrupted,
@@ -153,7 +186,7 @@ impl<'a> Book<'a> {
         }))?;
         let table = parse_csv(&format!("{}{}", render_header(), self.rows))
             .map_err(|error| anyhow::anyhow!("the rows of this sweep are not CSV: {error}"))?;
-        Ok((table, self.counts))
+        Ok((table, self.counts, self.disturbed))
     }
 }
 
@@ -161,6 +194,8 @@ impl<'a> Book<'a> {
 pub(super) struct Entries<'b, 'a> {
     pub(super) book: &'b mut Book<'a>,
     pub(super) cell: Cell<'b>,
+    /// Whether the cell is launched again if this launch was disturbed.
+    pub(super) may_repeat: bool,
 }
 
 impl Ledger for Entries<'_, '_> {
@@ -178,7 +213,8 @@ impl Ledger for Entries<'_, '_> {
     }
 
     fn note_end(&mut self, end: &End) -> anyhow::Result<()> {
-        self.book.keep(self.cell, end, false)
+        let is_rejected = self.may_repeat && end.disturbance().is_some();
+        self.book.note(self.cell, end, false, is_rejected)
     }
 }
 
