@@ -269,7 +269,8 @@ mod tests {
         };
         assert_eq!(shown(&cut), Some(2));
         // A model may end its answer.
-        let ended = RequestSample { finish_reason: Some("stop".to_owned()), ..cut };
+        let ended =
+            RequestSample { finish_reason: Some("stop".to_owned()), gap_ms: vec![3.0], ..cut };
         assert_eq!(shown(&ended), Some(3));
     }
 
