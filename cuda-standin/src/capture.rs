@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
-use crate::memory;
+use crate::release::release;
 use crate::state::capture::{Capture, Executable, Graph};
 use crate::state::{PER_THREAD, State, Stream, code_of, enter, is_special};
 
@@ -62,7 +62,7 @@ fn release_orphans(state: &mut State, gone: &Graph) {
         let held =
             state.graphs.values().chain(executables).any(|graph| graph.owned.contains(&address));
         if !held && state.blocks.get(&address).is_some_and(|block| block.of_graph) {
-            memory::release(state, address);
+            release(state, address);
         }
     }
 }

@@ -23,7 +23,7 @@ fn end_context(state: &mut State, context: usize) {
         .collect();
     for address in blocks {
         COUNTERS.ended_with_context.add();
-        crate::memory::release(state, address);
+        crate::release::release(state, address);
     }
     let streams: Vec<usize> = state
         .streams

@@ -6,7 +6,8 @@ use std::sync::MutexGuard;
 use crate::capture;
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
-use crate::host_memory::{FREED, NEW, fill, return_host_memory, take_host_memory};
+use crate::host_memory::{NEW, fill, take_host_memory};
+use crate::release::release;
 use crate::state::capture::Capture;
 use crate::state::{Block, PER_THREAD, State, code_of, enter, enter_context, is_special};
 
@@ -36,18 +37,6 @@ fn remember(state: &mut State, address: u64, block: Block) {
     state.blocks.insert(address, block);
     let held = state.live_bytes + state.reserved_bytes();
     state.peak_bytes = state.peak_bytes.max(held);
-}
-
-/// Takes a block off the books and gives its memory to its pool or back to the host.
-pub(crate) fn release(state: &mut State, address: u64) {
-    let Some(block) = state.blocks.remove(&address) else { return };
-    fill(address, block.size, FREED);
-    state.live_bytes -= block.size;
-    state.freed.insert(address);
-    match block.pool.and_then(|pool| state.pools.get_mut(&pool)) {
-        Some(pool) => pool.keep(address, block.size),
-        None => return_host_memory(address),
-    }
 }
 
 /// Allocates from a pool in the order of a stream.
