@@ -1,11 +1,12 @@
 //! The plan of a sweep: its cells in order, and which of them are faked.
 //!
-//! Pure. Model-major, length-minor: all lengths of a model before the next model, so that a true OOM
+//! Pure. Model-major, length-minor, unless the definition says otherwise: all lengths of a model before the next model, so that a true OOM
 //! is known before a longer cell of that model comes up.
 
 use std::collections::BTreeSet;
 
 use anyhow::bail;
+use serde::{Deserialize, Serialize};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::repeated::find_repeated;
@@ -18,6 +19,19 @@ pub(crate) struct Grid {
     models: Vec<ResolvedModel>,
     streams: Vec<Streams>,
     lengths: Vec<u64>,
+    order: Order,
+}
+
+/// The order in which cells are measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// All lengths of a model, as they are listed, before the next model.
+    #[default]
+    ModelMajor,
+    /// All models at the shortest length, then at the next: shorter before longer within each model,
+    /// so that a true OOM is known before a longer cell comes up.
+    Interleaved,
 }
 
 /// How many streams ask a server at the same time, and the variant that this is.
@@ -88,7 +102,7 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
         return Err(anyhow::anyhow!("these models are listed more than once: {}", list.join("; ")))
             .hint("name each model once; a glob may match one that is also named");
     }
-    Ok(Grid { models, streams: vec![Streams::new(1)], lengths })
+    Ok(Grid { models, streams: vec![Streams::new(1)], lengths, order: Order::default() })
 }
 
 impl Grid {
@@ -102,9 +116,21 @@ impl Grid {
 
     /// The cells, in the order in which they are measured.
     pub(crate) fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
-        self.rows().flat_map(|(model, variant)| {
-            self.lengths.iter().map(move |&len| Cell { model, len, variant })
-        })
+        let mut cells: Vec<Cell<'_>> = self
+            .rows()
+            .flat_map(|(model, variant)| {
+                self.lengths.iter().map(move |&len| Cell { model, len, variant })
+            })
+            .collect();
+        if self.order == Order::Interleaved {
+            cells.sort_by_key(|cell| cell.len);
+        }
+        cells.into_iter()
+    }
+
+    /// The same in another order.
+    pub(crate) fn in_order(self, order: Order) -> Grid {
+        Grid { order, ..self }
     }
 
     /// What has a row of its own in a table over lengths: each model with each number of streams.
@@ -222,6 +248,17 @@ pub(crate) mod tests {
 
     fn grid(names: &[&str], lengths: &[u64]) -> Grid {
         plan_grid(names.iter().map(|name| model(name)).collect(), lengths.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn interleaved_cells_come_shorter_before_longer() {
+        let grid = plan_grid(vec![model("a"), model("b")], vec![2048, 512]).unwrap();
+        let order = |grid: &Grid| -> Vec<String> {
+            grid.cells().map(|cell| format!("{} {}", cell.name(), cell.len)).collect()
+        };
+        assert_eq!(order(&grid), ["a 2048", "a 512", "b 2048", "b 512"]);
+        let grid = grid.in_order(Order::Interleaved);
+        assert_eq!(order(&grid), ["a 512", "b 512", "a 2048", "b 2048"]);
     }
 
     #[test]

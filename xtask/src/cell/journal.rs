@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::evidence::{Grade, Survived};
+use crate::cell::grid::Order;
 use crate::cell::quiet::{QuietNote, SweepQuiet};
 use crate::cell::session::{Unended, judge_unended};
 use crate::sys::hardware::HostFacts;
@@ -94,6 +95,12 @@ pub(crate) struct Settings {
     pub(crate) cooldown_s: f64,
     pub(crate) big_cooldown_s: f64,
     pub(crate) cell_memory_limit_mb: Option<u64>,
+    /// How often each cell is measured; `None` is once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) repeats: Option<u64>,
+    /// `None` is model by model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<Order>,
     /// `None` in journals of sweeps that nobody watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) quiet: Option<SweepQuiet>,
@@ -138,10 +145,23 @@ pub(crate) struct CellEnd {
     pub(crate) reason: Option<String>,
     pub(crate) evidence: Option<Evidence>,
     pub(crate) process: Option<ProcessNote>,
+    /// All runs of a cell that was measured more than once; the row is that of the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) repeats: Option<Repeats>,
     /// What disturbed it; `None` where it was quiet, or nobody looked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) quiet: Option<QuietNote>,
     pub(crate) report: Option<serde_json::Value>,
+}
+
+/// The runs of a cell, in order.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Repeats {
+    pub(crate) prefill_tok_s: Vec<Option<f64>>,
+    pub(crate) decode_tok_s: Vec<Option<f64>>,
+    /// Half of what lies between the slowest and the fastest decode, in percent of the median.
+    pub(crate) spread_pct: Option<f64>,
 }
 
 /// What decided the classification of a launched cell.

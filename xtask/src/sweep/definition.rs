@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::base::definition::parse_toml;
 use crate::base::repeated::find_repeated;
+use crate::cell::grid::Order;
 use crate::cell::journal::request::{Device, Request};
 use crate::cell::quiet::SweepQuiet;
 use crate::sys::hardware::{Backend, HostFacts};
@@ -36,6 +37,9 @@ pub(crate) struct SweepConfig {
     pub(crate) threads: Option<u64>,
     pub(crate) cell_memory_limit_mb: Option<u64>,
     pub(crate) quiet: SweepQuiet,
+    /// How often each cell is measured.
+    pub(crate) repeats: u64,
+    pub(crate) order: Order,
     /// What computes, as the output is named.
     pub(crate) device: Device,
 }
@@ -63,6 +67,10 @@ struct RawSweepConfig {
     cell_memory_limit_mb: Option<u64>,
     #[serde(default)]
     quiet: SweepQuiet,
+    #[serde(default = "default_repeats")]
+    repeats: u64,
+    #[serde(default)]
+    order: Order,
     #[serde(default)]
     device: Device,
 }
@@ -81,6 +89,10 @@ fn default_warmup_tokens() -> u64 {
 
 fn default_timeout_s() -> f64 {
     300.0
+}
+
+fn default_repeats() -> u64 {
+    1
 }
 
 fn default_runner() -> String {
@@ -126,6 +138,8 @@ pub(crate) fn parse_sweep_config(
         threads: raw.threads,
         cell_memory_limit_mb: request.cell_memory_limit_mb.or(raw.cell_memory_limit_mb),
         quiet: request.quiet.unwrap_or(raw.quiet),
+        repeats: raw.repeats,
+        order: raw.order,
         device: raw.device,
     };
     check_config(&config)?;
@@ -144,6 +158,9 @@ fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
     }
     if config.max_tokens == 0 {
         bail!("generating 0 tokens leaves nothing to measure");
+    }
+    if config.repeats == 0 {
+        bail!("`repeats` is 0: every cell is measured at least once");
     }
     if config.timeout.is_zero() {
         bail!("a timeout of 0 would end every cell at once");

@@ -33,6 +33,8 @@ pub(crate) fn compare_settings(then: &Settings, now: &Settings) -> Changes {
     let streams = |settings: &Settings| settings.concurrency.clone().unwrap_or(vec![1]);
     refuse("concurrency", format!("{:?}", streams(then)), format!("{:?}", streams(now)));
     refuse("max_tokens", then.max_tokens.to_string(), now.max_tokens.to_string());
+    let repeats = |settings: &Settings| settings.repeats.unwrap_or(1).to_string();
+    refuse("repeats", repeats(then), repeats(now));
     refuse("warmup_tokens", then.warmup_tokens.to_string(), now.warmup_tokens.to_string());
     refuse("threads", or_unset(then.threads), or_unset(now.threads));
     refuse(
@@ -57,6 +59,8 @@ pub(crate) fn compare_settings(then: &Settings, now: &Settings) -> Changes {
     }
     let quiet = |settings: &Settings| settings.quiet.unwrap_or(SweepQuiet::Off).word().to_owned();
     note("quiet", quiet(then), quiet(now));
+    let order = |settings: &Settings| format!("{:?}", settings.order.unwrap_or_default());
+    note("order", order(then), order(now));
     note("cooldown_s", then.cooldown_s.to_string(), now.cooldown_s.to_string());
     note("big_cooldown_s", then.big_cooldown_s.to_string(), now.big_cooldown_s.to_string());
     if then.runner_sha256 != now.runner_sha256 && is_same_runner(then, now) {

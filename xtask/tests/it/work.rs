@@ -165,3 +165,53 @@ fn a_disturbed_cell_is_repeated_and_nothing_that_was_measured_is_lost() {
         assert_eq!(first["reason"], "disturbed, and repeated");
     }
 }
+
+/// A runner whose decode takes 31 tokens in 620 ms at first, then 500, then 775.
+fn varied() -> Workspace {
+    let workspace = workspace("");
+    workspace.write_program(
+        "say.sh",
+        "echo x >> launched\nset -- 620.00 500.00 775.00\nshift $(($(wc -l < launched) - 1))\n\
+         sed \"s/Decode:.*/Decode: $1 ms ($(awk \"BEGIN { printf \\\"%.2f\\\", 31000 / $1 }\") tok\\/s)/\" said.txt",
+    );
+    let path = "bench-configs/sweep/odd.toml";
+    workspace.write(path, workspace.read(path) + "repeats = 3\nquiet = \"off\"\n");
+    workspace
+}
+
+#[test]
+fn the_row_of_several_runs_is_the_median_and_all_of_them_are_in_the_journal() {
+    let workspace = varied();
+    let ran = sweep_with(&workspace, &[]);
+    let rows = workspace.read("out.csv");
+    assert_eq!(rows.lines().count(), 2, "{rows}");
+    assert!(rows.contains(",620.00,50.00,"), "{rows}");
+    // From 40 to 62 tok/s around 50.
+    assert!(ran.stderr.contains("50.00 tok/s ±22.0 %"), "{}", ran.stderr);
+    let journal = workspace.read_json_lines("out.csv.journal.jsonl");
+    let ends: Vec<_> = journal.iter().filter(|line| line["event"] == "cell_end").collect();
+    assert_eq!(ends.len(), 4);
+    assert_eq!(ends[1]["reason"], "run 2 of 3");
+    assert!(ends[..3].iter().all(|end| end["row"].is_null()));
+    assert_eq!(ends[3]["repeats"]["decode_tok_s"], serde_json::json!([50.0, 62.0, 40.0]));
+}
+
+#[test]
+fn a_sweep_that_ended_between_runs_measures_the_cell_anew() {
+    let workspace = varied();
+    sweep_with(&workspace, &[]);
+    // As a kill after the second run would leave it.
+    let journal = workspace.read("out.csv.journal.jsonl");
+    let kept: Vec<&str> = journal.lines().take(5).collect();
+    workspace.write("out.csv.journal.jsonl", kept.join("\n") + "\n");
+    let header = workspace.read("out.csv").lines().next().unwrap_or_default().to_owned();
+    workspace.write("out.csv", header + "\n");
+    workspace.remove("launched");
+    let ran = workspace.run(&["sweep", "--resume", "out.csv"]).exits_with(0);
+    assert!(ran.stderr.contains("50.00 tok/s ±22.0 %"), "{}", ran.stderr);
+    assert_eq!(workspace.read("launched").lines().count(), 3);
+    let rows = workspace.read("out.csv");
+    assert_eq!(rows.lines().count(), 2, "{rows}");
+    // What is in the first two runs is still there.
+    assert!(workspace.read("out.csv.journal.jsonl").starts_with(&kept.join("\n")));
+}

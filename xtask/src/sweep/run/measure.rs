@@ -19,6 +19,7 @@ use crate::cell::session::{End, Session, Watch};
 use crate::cell::spec::report_path;
 use crate::oom_record::render_prune_command;
 use crate::sweep::args::Args;
+use crate::sweep::repeats::pick_median;
 use crate::sweep::status::render_end;
 use crate::sweep::table::render_summary;
 use crate::sys::{files, terminal};
@@ -139,7 +140,7 @@ impl<'a, E: Executor> Sweep<'a, E> {
         let standing = self.book.render_standing(self.session.guard());
         let status = format!("{} @ {}{standing}", cell.name(), cell.len);
         self.book.progress.set_status(self.book.done_cells, &status);
-        let end = self.launch(cell)?;
+        let end = self.measure(cell)?;
         if end.was_interrupted() {
             return Ok(Step::Stop);
         }
@@ -151,8 +152,34 @@ impl<'a, E: Executor> Sweep<'a, E> {
         Ok(if may_go_on { Step::Next } else { Step::Stop })
     }
 
+    /// Measures a cell as often as the definition says. Its row is that of the run in the middle, or the
+    /// first that is none.
+    fn measure(&mut self, cell: Cell<'_>) -> anyhow::Result<End> {
+        let count = self.prepared.config.repeats;
+        if count == 1 {
+            return self.launch(cell, None);
+        }
+        let mut runs = Vec::new();
+        for number in 1..=count {
+            if number > 1 && self.session.executor().pause(self.prepared.cooldown(false)).is_none()
+            {
+                return Ok(End::Interrupted);
+            }
+            let end = self.launch(cell, Some(format!("run {number} of {count}")))?;
+            if end.classification().is_some() || end.was_interrupted() {
+                return Ok(end);
+            }
+            self.book.progress.log(&format!("{}, run {number} of {count}", render_end(cell, &end)));
+            runs.push(end);
+        }
+        let (median, repeats) = pick_median(&runs);
+        let end = runs.swap_remove(median);
+        self.book.keep_median(cell, &end, repeats)?;
+        Ok(end)
+    }
+
     /// Launches a cell, again where it was disturbed and the definition says so.
-    fn launch(&mut self, cell: Cell<'_>) -> anyhow::Result<End> {
+    fn launch(&mut self, cell: Cell<'_>, run: Option<String>) -> anyhow::Result<End> {
         let quiet = self.prepared.config.quiet;
         let limits = QuietLimits { max_other_load_pct: MAX_OTHER_LOAD_PCT };
         let watch = Watch { pause: Duration::ZERO, shortest: SHORTEST_FOR_LOAD, limits };
@@ -162,7 +189,7 @@ impl<'a, E: Executor> Sweep<'a, E> {
             let report = report_path(self.root, self.scratch.path());
             let spec = self.prepared.spec_of(self.root, Some(cell), &report);
             let may_repeat = repeats > 0;
-            let mut entries = Entries { book: &mut self.book, cell, may_repeat };
+            let mut entries = Entries { book: &mut self.book, cell, may_repeat, run: run.clone() };
             let end = self.session.run(cell, &spec, watch, &mut entries)?;
             let Some(why) = end.disturbance().filter(|_| may_repeat) else { return Ok(end) };
             self.book.progress.log(&format!(
@@ -232,8 +259,8 @@ impl<'a, E: Executor> Sweep<'a, E> {
     /// Closes the journal and says how it went.
     fn finish(self, step: Step, args: &Args, shown_path: &str) -> anyhow::Result<Outcome> {
         let interrupted = step == Step::Stop;
-        let (table, counts, disturbed) = self.book.close(interrupted)?;
-        terminal::log(&render_summary(&self.prepared.grid, &table, &disturbed));
+        let (table, counts, marks) = self.book.close(interrupted)?;
+        terminal::log(&render_summary(&self.prepared.grid, &table, &marks));
         if !self.prepared.runner.counts {
             terminal::log(&format!(
                 "runner `{}` does not count tokens: speeds are what it says, and whether it did the work \

@@ -10,7 +10,7 @@ use super::output::Earlier;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::cell::classify::Classification;
-use crate::cell::grid::{Cell, FakeCell, Grid, parse_fake_cell, parse_fake_ooms, plan_grid};
+use crate::cell::grid::{Cell, FakeCell, Grid, Order, parse_fake_cell, parse_fake_ooms, plan_grid};
 use crate::cell::guard::file::{FAKE_OOM_VAR, read_guard};
 use crate::cell::guard::{Admission, Guard, RecordRule};
 use crate::cell::journal::request::{Device, Request};
@@ -77,7 +77,8 @@ pub(super) fn prepare(
     let config = parse_sweep_config(&config_path, &config_text, &request)?;
     let grid =
         plan_grid(model_store::resolve_models(root, &config.models)?, config.lengths.clone())?
-            .with_concurrency(&config.concurrency);
+            .with_concurrency(&config.concurrency)
+            .in_order(config.order);
     for model in grid.models() {
         if let Some(note) = model
             .note
@@ -125,6 +126,8 @@ pub(super) fn prepare(
         cooldown_s: config.cooldown.as_secs_f64(),
         big_cooldown_s: config.big_cooldown.as_secs_f64(),
         quiet: Some(config.quiet),
+        repeats: Some(config.repeats).filter(|repeats| *repeats > 1),
+        order: Some(config.order).filter(|order| *order != Order::default()),
         cell_memory_limit_mb: config.cell_memory_limit_mb,
         fake_cells: fakes.iter().map(|f| format!("{}:{}:{}", f.model, f.len, f.class)).collect(),
         models: grid.models().iter().map(note_of).collect(),
