@@ -9,6 +9,7 @@ use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::evidence::signatures::Signatures;
 use crate::cell::evidence::verdict::Said;
+use crate::cell::serving::{ClientPlan, ServeFailure, Served};
 
 pub(crate) mod run;
 
@@ -32,6 +33,8 @@ pub(crate) struct ChildSpec {
     pub(crate) capture: CaptureLimits,
     /// What its output is searched for.
     pub(crate) signatures: Arc<Signatures>,
+    /// What is asked of it while it runs, where it is a server: it is ended when that is done.
+    pub(crate) client: Option<ClientPlan>,
 }
 
 impl ChildSpec {
@@ -47,6 +50,7 @@ impl ChildSpec {
             memory_limit_bytes: None,
             capture: CaptureLimits::default(),
             signatures: Signatures::built_in(),
+            client: None,
         }
     }
 }
@@ -74,4 +78,6 @@ pub(crate) struct ChildEnd {
     pub(crate) cgroup_oom_kills: Option<u64>,
     /// The kernel log's line about having killed this very process for memory, where it can be read.
     pub(crate) kernel_oom_line: Option<String>,
+    /// What its client saw, where it is a server.
+    pub(crate) served: Option<Result<Served, ServeFailure>>,
 }

@@ -12,11 +12,26 @@ use crate::base::repeated::find_repeated;
 use crate::cell::classify::Classification;
 use crate::model::reference::ResolvedModel;
 
-/// Models × prompt lengths.
+/// Models × streams at the same time × prompt lengths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grid {
     models: Vec<ResolvedModel>,
+    streams: Vec<Streams>,
     lengths: Vec<u64>,
+}
+
+/// How many streams ask a server at the same time, and the variant that this is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Streams {
+    count: u64,
+    /// `None` for one stream: the model as it is.
+    variant: Option<String>,
+}
+
+impl Streams {
+    fn new(count: u64) -> Streams {
+        Streams { count, variant: (count != 1).then(|| format!("c{count}")) }
+    }
 }
 
 /// One measurement: a model at a prompt length.
@@ -37,6 +52,13 @@ impl Cell<'_> {
             Some(variant) => format!("{}+{variant}", self.model.name),
         }
     }
+}
+
+/// The model and the number of streams in the name of a cell with an axis of streams.
+pub(crate) fn split_concurrency(name: &str) -> (&str, u64) {
+    let split =
+        name.rsplit_once("+c").and_then(|(model, count)| Some((model, count.parse().ok()?)));
+    split.filter(|(_, count)| *count > 1).unwrap_or((name, 1))
 }
 
 /// A cell that is not launched but yields a class.
@@ -66,7 +88,7 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
         return Err(anyhow::anyhow!("these models are listed more than once: {}", list.join("; ")))
             .hint("name each model once; a glob may match one that is also named");
     }
-    Ok(Grid { models, lengths })
+    Ok(Grid { models, streams: vec![Streams::new(1)], lengths })
 }
 
 impl Grid {
@@ -80,13 +102,37 @@ impl Grid {
 
     /// The cells, in the order in which they are measured.
     pub(crate) fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
-        self.models.iter().flat_map(|model| {
-            self.lengths.iter().map(move |&len| Cell { model, len, variant: None })
+        self.rows().flat_map(|(model, variant)| {
+            self.lengths.iter().map(move |&len| Cell { model, len, variant })
         })
     }
 
+    /// What has a row of its own in a table over lengths: each model with each number of streams.
+    fn rows(&self) -> impl Iterator<Item = (&ResolvedModel, Option<&str>)> {
+        self.models.iter().flat_map(|model| {
+            self.streams.iter().map(move |streams| (model, streams.variant.as_deref()))
+        })
+    }
+
+    /// The names in rows, in order.
+    pub(crate) fn row_names(&self) -> Vec<String> {
+        self.rows().map(|(model, variant)| Cell { model, len: 0, variant }.name()).collect()
+    }
+
     pub(crate) fn cell_count(&self) -> usize {
-        self.models.len() * self.lengths.len()
+        self.models.len() * self.streams.len() * self.lengths.len()
+    }
+
+    /// The same for each of these numbers of streams.
+    pub(crate) fn with_concurrency(self, counts: &[u64]) -> Grid {
+        Grid { streams: counts.iter().copied().map(Streams::new).collect(), ..self }
+    }
+
+    /// How many streams ask at the same time in a cell.
+    pub(crate) fn concurrency_of(&self, cell: Cell<'_>) -> u64 {
+        let of_cell =
+            self.streams.iter().find(|streams| streams.variant.as_deref() == cell.variant);
+        of_cell.map_or(1, |streams| streams.count)
     }
 }
 
@@ -184,6 +230,21 @@ pub(crate) mod tests {
         let cells: Vec<_> = grid.cells().map(|cell| (cell.model.name.as_str(), cell.len)).collect();
         assert_eq!(cells, [("b", 512), ("b", 128), ("a", 512), ("a", 128)]);
         assert_eq!(grid.cell_count(), 4);
+    }
+
+    #[test]
+    fn streams_are_an_axis_between_models_and_lengths() {
+        let grid = grid(&["a", "b"], &[8, 16]).with_concurrency(&[1, 4]);
+        let cells: Vec<_> =
+            grid.cells().map(|cell| (cell.name(), cell.len, grid.concurrency_of(cell))).collect();
+        let a = [("a", 8, 1), ("a", 16, 1), ("a+c4", 8, 4), ("a+c4", 16, 4)];
+        let a = a.map(|(name, len, streams)| (name.to_owned(), len, streams));
+        assert_eq!((&cells[..4], grid.cell_count()), (&a[..], 8));
+        assert_eq!(grid.row_names(), ["a", "a+c4", "b", "b+c4"]);
+        for (name, streams) in [("a", 1), ("a+c4", 4), ("a+c", 1), ("a+c1", 1), ("a+cat", 1)] {
+            let model = if streams > 1 { "a" } else { name };
+            assert_eq!(split_concurrency(name), (model, streams));
+        }
     }
 
     #[test]

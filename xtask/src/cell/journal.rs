@@ -83,6 +83,9 @@ pub(crate) struct Settings {
     pub(crate) hardware: String,
     pub(crate) device: Device,
     pub(crate) lengths: Vec<u64>,
+    /// Numbers of streams that ask at the same time; `None` where it is one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency: Option<Vec<u64>>,
     pub(crate) max_tokens: u64,
     pub(crate) warmup_tokens: u64,
     pub(crate) threads: Option<u64>,
@@ -156,6 +159,9 @@ pub(crate) struct Evidence {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_line: Option<String>,
     pub(crate) result_problem: Option<String>,
+    /// What of the result could not be read, where some of it could.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) result_notes: Vec<String>,
     /// Processes that the kernel killed for memory in this cgroup meanwhile.
     pub(crate) cgroup_oom_kills: Option<u64>,
     /// The least memory that the system had available meanwhile.

@@ -18,6 +18,7 @@ use super::outcome::CellOutcome;
 use super::quiet::{QuietLimits, Stretch, check_quiet};
 use super::result::{CellNumbers, Leavings, parse_result};
 use super::runner::ResultFormat;
+use super::serving::figures::numbers_of;
 use super::spec::CellSpec;
 use crate::oom_record::OomEntry;
 use crate::sys::boot::is_another_boot;
@@ -180,6 +181,14 @@ impl<E: Executor> Session<E> {
                 None => return Ok(End::Interrupted),
             },
         };
+        let with_port = match spec.runner.server {
+            None => None,
+            Some(_) => match self.executor.find_free_port() {
+                Ok(port) => Some(spec.with_port(port)),
+                Err(error) => return Ok(End::NotStarted(format!("{error:#}"))),
+            },
+        };
+        let spec = with_port.as_ref().unwrap_or(spec);
         ledger.note_launch(LaunchNote {
             time: self.executor.now(),
             boot: self.executor.boot_id().to_owned(),
@@ -196,7 +205,10 @@ impl<E: Executor> Session<E> {
             check_quiet(&before, &during, watch.limits)
         });
         let numbers = read(&mut self.executor, &child);
-        Ok(End::Ran(Box::new(CellOutcome { quiet, ..CellOutcome::new(child, numbers) })))
+        Ok(End::Ran(Box::new(CellOutcome {
+            quiet,
+            ..CellOutcome::new(child, numbers, spec.asked())
+        })))
     }
 
     /// The pause before a run, watched: load within it is load before the run. `None` where an
@@ -257,13 +269,21 @@ fn read_numbers(
     end: &ChildEnd,
 ) -> Result<CellNumbers, String> {
     let format = spec.runner.result;
+    if let Some(served) = &end.served {
+        return match served {
+            Ok(served) => numbers_of(served, spec.vars.prompt_tokens, spec.vars.max_tokens),
+            Err(failure) => Err(failure.reason.clone()),
+        };
+    }
     let leavings = Leavings {
         stdout: end.stdout.text(),
         stdout_omitted_bytes: end.stdout.omitted_bytes(),
         stderr: end.stderr.text(),
         report: match format {
             ResultFormat::Report => executor.read_text(&spec.report_path(), REPORT_LIMIT_BYTES),
-            ResultFormat::ProfileText | ResultFormat::LlamaBenchJson => None,
+            ResultFormat::ProfileText
+            | ResultFormat::LlamaBenchJson
+            | ResultFormat::OpenaiStream => None,
         },
     };
     parse_result(format, spec.vars.prompt_tokens, &leavings)

@@ -114,5 +114,8 @@ Examples:
   cargo xtask sweep --models \"tiny models/*\" --lengths \"512 2048\" --max-tokens 16
   cargo xtask sweep --resume benchmarks/cpu_xeon_small_2026-07-06.csv
   cargo xtask sweep --fake-oom tiny:512 --output /tmp/try.csv
+  cargo xtask sweep --runner llama-server --models models/smollm2-135m --lengths 128
+
+Other engines, servers among them, have recipes in docs/RUNNERS.md.
 
 The formats are in docs/FORMATS.md.";

@@ -23,6 +23,8 @@ pub(crate) struct SweepConfig {
     pub(crate) models: Vec<String>,
     /// Prompt lengths in tokens, in order, none twice.
     pub(crate) lengths: Vec<u64>,
+    /// Streams that ask a server at the same time, each number an axis of its own; none twice.
+    pub(crate) concurrency: Vec<u64>,
     pub(crate) max_tokens: u64,
     pub(crate) warmup_tokens: u64,
     pub(crate) timeout: Duration,
@@ -41,6 +43,8 @@ pub(crate) struct SweepConfig {
 struct RawSweepConfig {
     models: Vec<String>,
     lengths: Vec<u64>,
+    #[serde(default = "default_concurrency")]
+    concurrency: Vec<u64>,
     #[serde(default = "default_max_tokens")]
     max_tokens: u64,
     #[serde(default = "default_warmup_tokens")]
@@ -57,6 +61,10 @@ struct RawSweepConfig {
     cell_memory_limit_mb: Option<u64>,
     #[serde(default)]
     device: Device,
+}
+
+fn default_concurrency() -> Vec<u64> {
+    vec![1]
 }
 
 fn default_max_tokens() -> u64 {
@@ -101,6 +109,7 @@ pub(crate) fn parse_sweep_config(
     let config = SweepConfig {
         models: request.models.clone().unwrap_or(raw.models),
         lengths: request.lengths.clone().unwrap_or(raw.lengths),
+        concurrency: raw.concurrency,
         max_tokens: request.max_tokens.unwrap_or(raw.max_tokens),
         warmup_tokens: request.warmup_tokens.unwrap_or(raw.warmup_tokens),
         timeout: parse_seconds("timeout", request.timeout_s.unwrap_or(raw.timeout_s))?,
@@ -133,6 +142,14 @@ fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
     }
     if config.timeout.is_zero() {
         bail!("a timeout of 0 would end every cell at once");
+    }
+    if config.concurrency.is_empty() || config.concurrency.contains(&0) {
+        bail!("`concurrency` needs one number of streams at least, and none of 0");
+    }
+    let repeated = find_repeated(&config.concurrency);
+    if !repeated.is_empty() {
+        let list: Vec<String> = repeated.iter().map(u64::to_string).collect();
+        bail!("these numbers of streams are listed more than once: {}", list.join(", "));
     }
     let repeated = find_repeated(&config.lengths);
     if !repeated.is_empty() {
@@ -232,6 +249,12 @@ mod tests {
         );
         assert_eq!(refused("[]"), "the sweep has no prompt lengths");
         assert_eq!(refused("[0]"), "a prompt length of 0 cannot be measured");
+        assert_eq!(
+            refused("[1]\nconcurrency = [4, 4]"),
+            "these numbers of streams are listed more than once: 4"
+        );
+        assert!(refused("[1]\nconcurrency = [0]").contains("none of 0"));
+        assert!(refused("[1]\nconcurrency = []").contains("one number of streams at least"));
         let key = refused("[1]\ncool_down_s = 2");
         assert!(key.contains("s.toml:3: unknown key `cool_down_s`"), "{key}");
         for bad in ["-1.0", "nan", "1e300"] {

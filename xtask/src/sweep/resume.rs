@@ -29,6 +29,8 @@ pub(crate) fn compare_settings(then: &Settings, now: &Settings) -> Changes {
     refuse("hardware", then.hardware.clone(), now.hardware.clone());
     refuse("device", format!("{:?}", then.device), format!("{:?}", now.device));
     refuse("lengths", format!("{:?}", then.lengths), format!("{:?}", now.lengths));
+    let streams = |settings: &Settings| settings.concurrency.clone().unwrap_or(vec![1]);
+    refuse("concurrency", format!("{:?}", streams(then)), format!("{:?}", streams(now)));
     refuse("max_tokens", then.max_tokens.to_string(), now.max_tokens.to_string());
     refuse("warmup_tokens", then.warmup_tokens.to_string(), now.warmup_tokens.to_string());
     refuse("threads", or_unset(then.threads), or_unset(now.threads));
@@ -119,6 +121,7 @@ mod tests {
             ("models", changes(|s| s.models.clear())),
             ("models", changes(|s| s.models[0].weight_bytes = Some(1))),
             ("lengths", changes(|s| s.lengths.push(1024))),
+            ("concurrency", changes(|s| s.concurrency = Some(vec![1, 4]))),
             ("runner", changes(|s| s.runner = "other".to_owned())),
             ("the program", changes(|s| s.program_sha256 = None)),
             ("threads", changes(|s| s.threads = Some(1))),

@@ -27,7 +27,11 @@ pub(crate) fn render_end(cell: Cell<'_>, end: &End) -> String {
     };
     let said = match end {
         End::Ran(outcome) => match &outcome.numbers {
-            Ok(numbers) if class.is_none() => render_measured(&numbers.measured),
+            Ok(numbers) if class.is_none() => {
+                let speeds = render_measured(&numbers.measured);
+                let notes = numbers.notes.iter().map(String::as_str);
+                std::iter::once(speeds.as_str()).chain(notes).collect::<Vec<_>>().join("; ")
+            }
             _ => match outcome.doubt(&cell.name()) {
                 Some(doubt) => format!("{}; {doubt}", outcome.describe()),
                 None => outcome.describe(),

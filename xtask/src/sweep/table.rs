@@ -34,9 +34,9 @@ pub(crate) fn render_summary(grid: &Grid, table: &Table) -> String {
     let lengths = grid.lengths();
     let header = std::iter::once("model".to_owned()).chain(lengths.iter().map(u64::to_string));
     let mut rows = vec![header.collect::<Vec<String>>()];
-    rows.extend(grid.models().iter().map(|model| {
-        let cells = lengths.iter().map(|&len| cell_text(&model.name, len));
-        std::iter::once(model.name.clone()).chain(cells).collect()
+    rows.extend(grid.row_names().into_iter().map(|name| {
+        let cells: Vec<String> = lengths.iter().map(|&len| cell_text(&name, len)).collect();
+        std::iter::once(name).chain(cells).collect()
     }));
     render_columns(&rows, |column| column > 0)
 }

@@ -228,6 +228,7 @@ fn vars_of(plan: &AbPlan, model: &ResolvedModel, report: &str) -> CellVars {
         threads: plan.threads,
         report: report.to_owned(),
         target_dir: env::read_target_dir(),
+        server: Default::default(),
     }
 }
 

@@ -130,6 +130,7 @@ impl<'a, E: Executor> StepLauncher<'a, E> {
                 threads: document.protocol.threads,
                 report: shown(&paths.report),
                 target_dir: program.target_dir,
+                server: Default::default(),
             },
             base_env: removed_vars(&configuration),
             env: set,

@@ -59,7 +59,7 @@ impl<'a> Book<'a> {
         };
         let row = (!end.was_interrupted())
             .then(|| self.output.scrub.text(&self.render_row(cell, class, outcome)));
-        let numbers = outcome.and_then(|outcome| outcome.numbers.as_ref().ok());
+        let numbers = outcome.and_then(CellOutcome::any_numbers);
         self.output.journal.append(&Entry::CellEnd(Box::new(CellEnd {
             time: clock::now_utc(),
             model: cell.name(),

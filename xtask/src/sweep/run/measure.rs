@@ -203,6 +203,13 @@ impl<'a, E: Executor> Sweep<'a, E> {
         let interrupted = step == Step::Stop;
         let (table, counts) = self.book.close(interrupted)?;
         terminal::log(&render_summary(&self.prepared.grid, &table));
+        if !self.prepared.runner.counts {
+            terminal::log(&format!(
+                "runner `{}` does not count tokens: speeds are what it says, and whether it did the work \
+                 that was asked for is not known",
+                self.prepared.runner.name
+            ));
+        }
         terminal::data(shown_path);
         if interrupted {
             terminal::log(&format!(

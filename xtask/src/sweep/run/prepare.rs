@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::journal_of;
 use super::output::Earlier;
@@ -15,7 +15,7 @@ use crate::cell::guard::file::{FAKE_OOM_VAR, read_guard};
 use crate::cell::guard::{Admission, Guard, RecordRule};
 use crate::cell::journal::request::{Device, Request};
 use crate::cell::journal::{CellState, ModelNote, Settings};
-use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store};
+use crate::cell::runner::{CellVars, Runner, ServerVars, check_model, file as runner_store};
 use crate::cell::spec::CellSpec;
 use crate::model::reference::ResolvedModel;
 use crate::model::store::file as model_store;
@@ -76,7 +76,8 @@ pub(super) fn prepare(
         .hint("definitions of sweeps are in bench-configs/sweep/")?;
     let config = parse_sweep_config(&config_path, &config_text, &request)?;
     let grid =
-        plan_grid(model_store::resolve_models(root, &config.models)?, config.lengths.clone())?;
+        plan_grid(model_store::resolve_models(root, &config.models)?, config.lengths.clone())?
+            .with_concurrency(&config.concurrency);
     for model in grid.models() {
         if let Some(note) = model
             .note
@@ -91,6 +92,13 @@ pub(super) fn prepare(
         check_model(&runner, model.kind)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("model `{}`", model.name))?;
+    }
+    if runner.server.is_none() && config.concurrency != [1] {
+        bail!(
+            "`concurrency` needs a server, but runner `{}` starts none: its `result` is not \
+             `openai-stream`",
+            runner.name
+        );
     }
     let fakes = parse_fakes(&request, &grid)?;
     let target = target_of(&host, config.device);
@@ -109,6 +117,7 @@ pub(super) fn prepare(
         hardware: target.hardware.clone(),
         device: config.device,
         lengths: config.lengths.clone(),
+        concurrency: Some(config.concurrency.clone()).filter(|all| *all != [1]),
         max_tokens: config.max_tokens,
         warmup_tokens: config.warmup_tokens,
         threads: config.threads,
@@ -159,6 +168,10 @@ impl Prepared {
                 threads: self.config.threads,
                 report: report.to_owned(),
                 target_dir: self.target_dir.clone(),
+                server: ServerVars {
+                    port: None,
+                    concurrency: cell.map_or(1, |cell| self.grid.concurrency_of(cell)),
+                },
             },
             base_env: Vec::new(),
             env: Vec::new(),

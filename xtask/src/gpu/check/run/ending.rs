@@ -80,6 +80,7 @@ mod tests {
             classification: Some(Classification::FailTimeout),
             decided_by: DecidedBy::Timeout,
             grade: None,
+            rejected: None,
             numbers: Err("no report".to_owned()),
             quiet: None,
             end: ChildEnd {
@@ -95,6 +96,7 @@ mod tests {
                 memory_bytes: None,
                 cgroup_oom_kills: None,
                 kernel_oom_line: None,
+                served: None,
             },
         }
     }
