@@ -13,6 +13,7 @@ pub(crate) mod grid;
 pub(crate) mod guard;
 pub(crate) mod journal;
 pub(crate) mod outcome;
+pub(crate) mod pins;
 pub(crate) mod quiet;
 pub(crate) mod result;
 pub(crate) mod row;
