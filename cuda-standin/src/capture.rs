@@ -7,8 +7,9 @@ use std::sync::{Arc, MutexGuard};
 
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
-use crate::state::capture::Capture;
-use crate::state::{State, code_of, enter, is_special};
+use crate::release::release;
+use crate::state::capture::{Capture, Executable, Graph};
+use crate::state::{PER_THREAD, State, Stream, code_of, enter, is_special};
 
 pub(crate) fn id_of(state: &State, stream: usize) -> Option<u64> {
     state.streams.get(&stream)?.capture.as_ref().map(Capture::id)
@@ -38,16 +39,14 @@ pub(crate) fn submit(
     stream: usize,
     work: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), Code> {
-    if !is_special(stream)
-        && let Some(capture) = state.streams.get_mut(&stream).and_then(|s| s.capture.as_mut())
-    {
+    if let Some(capture) = state.streams.get_mut(&stream).and_then(|s| s.capture.as_mut()) {
         return if capture.record(Arc::new(work)) {
             Ok(())
         } else {
             Err(code::CAPTURE_INVALIDATED)
         };
     }
-    if is_special(stream) && stream != 2 && invalidate_all(&mut state) {
+    if is_special(stream) && stream != PER_THREAD && invalidate_all(&mut state) {
         state.violate(format!("{call}: the null stream is used during a capture"));
         return Err(code::CAPTURE_UNSUPPORTED);
     }
@@ -56,11 +55,28 @@ pub(crate) fn submit(
     Ok(())
 }
 
+/// Gives memory of a graph back that nothing else has been made with.
+fn release_orphans(state: &mut State, gone: &Graph) {
+    for &address in &gone.owned {
+        let executables = state.executables.values().map(|executable| &executable.graph);
+        let held =
+            state.graphs.values().chain(executables).any(|graph| graph.owned.contains(&address));
+        if !held && state.blocks.get(&address).is_some_and(|block| block.of_graph) {
+            release(state, address);
+        }
+    }
+}
+
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuStreamBeginCapture_v2(stream: usize, _mode: c_uint) -> Code {
     code_of(enter("cuStreamBeginCapture").and_then(|mut state| {
         state.check_stream("cuStreamBeginCapture", stream)?;
         let id = state.new_handle() as u64;
+        if stream == PER_THREAD {
+            // It is known for as long as it is captured, and of one thread at a time.
+            let context = crate::state::CURRENT.get();
+            state.streams.entry(stream).or_insert(Stream { context, ..Stream::default() });
+        }
         let Some(found) = state.streams.get_mut(&stream) else {
             return Err(code::CAPTURE_UNSUPPORTED);
         };
@@ -80,12 +96,23 @@ pub(crate) unsafe extern "C" fn cuStreamEndCapture(stream: usize, graph: *mut us
         let capture = state.streams.get_mut(&stream).and_then(|stream| stream.capture.take());
         let Some(capture) = capture else { return Err(code::ILLEGAL_STATE) };
         COUNTERS.capture_end.add();
-        let recorded = capture.end();
-        let handle = if recorded.is_some() { state.new_handle() } else { 0 };
+        if stream == PER_THREAD {
+            state.streams.remove(&PER_THREAD);
+        }
+        let (handle, result) = match capture.end() {
+            Ok(recorded) => {
+                let handle = state.new_handle();
+                state.graphs.insert(handle, recorded);
+                (handle, Ok(()))
+            }
+            Err(lost) => {
+                release_orphans(&mut state, &lost);
+                (0, Err(code::CAPTURE_INVALIDATED))
+            }
+        };
         // SAFETY: the caller passes a place for one handle.
         unsafe { graph.write(handle) };
-        state.graphs.insert(handle, recorded.ok_or(code::CAPTURE_INVALIDATED)?);
-        Ok(())
+        result
     }))
 }
 
@@ -125,12 +152,12 @@ pub(crate) unsafe extern "C" fn cuGraphInstantiateWithFlags(
     _flags: c_ulonglong,
 ) -> Code {
     code_of(enter("cuGraphInstantiate").and_then(|mut state| {
-        let Some(work) = state.graphs.get(&graph).cloned() else {
+        let Some(recorded) = state.graphs.get(&graph).cloned() else {
             state.violate(format!("cuGraphInstantiate: graph {graph:#x} does not exist"));
             return Err(code::INVALID_HANDLE);
         };
         let handle = state.new_handle();
-        state.executables.insert(handle, work);
+        state.executables.insert(handle, Executable { graph: recorded, launched: false });
         COUNTERS.graph_instantiate.add();
         // SAFETY: the caller passes a place for one handle.
         unsafe { executable.write(handle) };
@@ -142,10 +169,16 @@ pub(crate) unsafe extern "C" fn cuGraphInstantiateWithFlags(
 pub(crate) extern "C" fn cuGraphLaunch(executable: usize, stream: usize) -> Code {
     code_of(enter("cuGraphLaunch").and_then(|mut state| {
         state.check_stream("cuGraphLaunch", stream)?;
-        let Some(work) = state.executables.get(&executable).cloned() else {
+        let Some(found) = state.executables.get_mut(&executable) else {
             state.violate(format!("cuGraphLaunch: graph {executable:#x} does not exist"));
             return Err(code::INVALID_HANDLE);
         };
+        // The memory that the launch before has left allocated would be allocated once more. (It is
+        // refused even where the program has freed it since, which a real driver allows.)
+        if std::mem::replace(&mut found.launched, true) && !found.graph.unfreed.is_empty() {
+            return Err(code::INVALID_VALUE);
+        }
+        let work = found.graph.work.clone();
         COUNTERS.graph_launch.add();
         drop(state);
         for piece in work {
@@ -164,17 +197,19 @@ pub(crate) extern "C" fn cuGraphUpload(_executable: usize, _stream: usize) -> Co
 pub(crate) extern "C" fn cuGraphExecDestroy(executable: usize) -> Code {
     code_of(enter("cuGraphExecDestroy").and_then(|mut state| {
         COUNTERS.graph_destroy.add();
-        state.executables.remove(&executable).map(|_| ()).ok_or(code::INVALID_HANDLE)
+        let gone = state.executables.remove(&executable).ok_or(code::INVALID_HANDLE)?;
+        release_orphans(&mut state, &gone.graph);
+        Ok(())
     }))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuGraphDestroy(graph: usize) -> Code {
-    code_of(
-        enter("cuGraphDestroy").and_then(|mut state| {
-            state.graphs.remove(&graph).map(|_| ()).ok_or(code::INVALID_HANDLE)
-        }),
-    )
+    code_of(enter("cuGraphDestroy").and_then(|mut state| {
+        let gone = state.graphs.remove(&graph).ok_or(code::INVALID_HANDLE)?;
+        release_orphans(&mut state, &gone);
+        Ok(())
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -184,9 +219,9 @@ pub(crate) unsafe extern "C" fn cuGraphGetNodes(
     count: *mut usize,
 ) -> Code {
     code_of(enter("cuGraphGetNodes").and_then(|state| {
-        let work = state.graphs.get(&graph).ok_or(code::INVALID_HANDLE)?;
+        let found = state.graphs.get(&graph).ok_or(code::INVALID_HANDLE)?;
         // SAFETY: the caller passes a place for one size.
-        unsafe { count.write(work.len()) };
+        unsafe { count.write(found.work.len() + found.owned.len()) };
         Ok(())
     }))
 }

@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
-use crate::state::{CURRENT, Context, Phase, State, code_of, enter, enter_context, lock};
+use crate::state::{
+    CURRENT, Context, Phase, State, code_of, enter, enter_context, is_special, lock,
+};
 
 fn primary_handle(device: i32) -> usize {
     0x1000 + (device as usize) * 16
@@ -21,7 +23,7 @@ fn end_context(state: &mut State, context: usize) {
         .collect();
     for address in blocks {
         COUNTERS.ended_with_context.add();
-        crate::memory::release(state, address);
+        crate::release::release(state, address);
     }
     let streams: Vec<usize> = state
         .streams
@@ -31,7 +33,9 @@ fn end_context(state: &mut State, context: usize) {
         .collect();
     for handle in streams {
         state.streams.remove(&handle);
-        state.stream_handles.push(handle);
+        if !is_special(handle) {
+            state.stream_handles.push(handle);
+        }
     }
     COUNTERS.context_destroy.add();
 }

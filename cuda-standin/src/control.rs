@@ -47,6 +47,12 @@ pub(crate) extern "C" fn standin_refuse_allocs(count: u64) {
     lock().refuse_allocs = count;
 }
 
+/// What every question about an event is answered with, a `CUresult`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn standin_answer_event_queries(code: c_int) {
+    lock().event_answer = code;
+}
+
 /// Whether a refused allocation also fails the next synchronisation of its stream.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn standin_set_sticky_errors(on: c_int) {

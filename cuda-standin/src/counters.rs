@@ -45,6 +45,9 @@ counters! {
     alloc_in_capture,
     /// Attempts to free on a stream that is captured.
     free_in_capture,
+    /// Allocations and frees that a capture of the per-thread stream has recorded as nodes.
+    alloc_node,
+    free_node,
     /// Allocations that ended with their context instead of being freed.
     ended_with_context,
     memset,

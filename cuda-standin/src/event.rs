@@ -77,7 +77,13 @@ pub(crate) extern "C" fn cuEventSynchronize(event: usize) -> Code {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuEventQuery(event: usize) -> Code {
-    code_of(enter("cuEventQuery").and_then(|mut state| check(&mut state, "cuEventQuery", event)))
+    code_of(enter("cuEventQuery").and_then(|mut state| {
+        check(&mut state, "cuEventQuery", event)?;
+        match state.event_answer {
+            code::SUCCESS => Ok(()),
+            code => Err(code),
+        }
+    }))
 }
 
 #[unsafe(no_mangle)]

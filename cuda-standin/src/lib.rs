@@ -30,6 +30,7 @@ mod nvml;
 mod pool;
 mod query;
 mod rand;
+mod release;
 mod state;
 mod stream;
 mod unused;

@@ -6,8 +6,10 @@ use std::sync::MutexGuard;
 use crate::capture;
 use crate::code::{self, Code};
 use crate::counters::COUNTERS;
-use crate::host_memory::{FREED, NEW, fill, return_host_memory, take_host_memory};
-use crate::state::{Block, State, code_of, enter, enter_context, is_special};
+use crate::host_memory::{NEW, fill, take_host_memory};
+use crate::release::release;
+use crate::state::capture::Capture;
+use crate::state::{Block, PER_THREAD, State, code_of, enter, enter_context, is_special};
 
 /// Whether a request is to be refused: on demand, or because the limit leaves no room for `new` more
 /// bytes. Counts a refusal.
@@ -35,18 +37,6 @@ fn remember(state: &mut State, address: u64, block: Block) {
     state.blocks.insert(address, block);
     let held = state.live_bytes + state.reserved_bytes();
     state.peak_bytes = state.peak_bytes.max(held);
-}
-
-/// Takes a block off the books and gives its memory to its pool or back to the host.
-pub(crate) fn release(state: &mut State, address: u64) {
-    let Some(block) = state.blocks.remove(&address) else { return };
-    fill(address, block.size, FREED);
-    state.live_bytes -= block.size;
-    state.freed.insert(address);
-    match block.pool.and_then(|pool| state.pools.get_mut(&pool)) {
-        Some(pool) => pool.keep(address, block.size),
-        None => return_host_memory(address),
-    }
 }
 
 /// Allocates from a pool in the order of a stream.
@@ -84,8 +74,30 @@ pub(crate) fn alloc_from_pool(
     if let Some(pool) = state.pools.get_mut(&pool) {
         pool.add_used(size);
     }
-    remember(&mut state, address, Block { size, context, pool: Some(pool) });
+    remember(&mut state, address, Block { size, context, pool: Some(pool), of_graph: false });
     COUNTERS.alloc_async.add();
+    Ok(address)
+}
+
+/// The capture of the per-thread stream, where that is the stream. On it allocations and frees become
+/// nodes of the graph, as on every stream of a real driver; on all others they are refused here, because
+/// the cache never makes one.
+fn own_capture(state: &mut State, stream: usize) -> Option<&mut Capture> {
+    state.streams.get_mut(&stream).filter(|_| stream == PER_THREAD)?.capture.as_mut()
+}
+
+fn alloc_node(state: &mut State, size: usize) -> Result<u64, Code> {
+    if size == 0 {
+        return Err(code::INVALID_VALUE);
+    }
+    let address = take_host_memory(size as u64);
+    let context = crate::state::CURRENT.get();
+    remember(state, address, Block { size: size as u64, context, pool: None, of_graph: true });
+    if let Some(capture) = own_capture(state, PER_THREAD) {
+        capture.record_alloc(address);
+    }
+    COUNTERS.alloc_async.add();
+    COUNTERS.alloc_node.add();
     Ok(address)
 }
 
@@ -113,8 +125,11 @@ pub(crate) unsafe extern "C" fn cuMemAllocAsync(
     size: usize,
     stream: usize,
 ) -> Code {
-    code_of(enter("cuMemAllocAsync").and_then(|state| {
-        let found = alloc_from_pool("cuMemAllocAsync", state, size, None, stream)?;
+    code_of(enter("cuMemAllocAsync").and_then(|mut state| {
+        let found = match own_capture(&mut state, stream) {
+            Some(_) => alloc_node(&mut state, size)?,
+            None => alloc_from_pool("cuMemAllocAsync", state, size, None, stream)?,
+        };
         // SAFETY: the caller passes a place for one address.
         unsafe { address.write(found) };
         Ok(())
@@ -136,7 +151,8 @@ pub(crate) unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, size: usize) ->
             return Err(code::OUT_OF_MEMORY);
         }
         let found = take_host_memory(size as u64);
-        remember(&mut state, found, Block { size: size as u64, context, pool: None });
+        let block = Block { size: size as u64, context, pool: None, of_graph: false };
+        remember(&mut state, found, block);
         COUNTERS.alloc_sync.add();
         // SAFETY: the caller passes a place for one address.
         unsafe { address.write(found) };
@@ -161,6 +177,15 @@ fn check_free(state: &mut State, call: &str, address: u64) -> Result<(), Code> {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> Code {
     code_of(enter("cuMemFreeAsync").and_then(|mut state| {
+        if let Some(capture) = own_capture(&mut state, stream) {
+            if !capture.record_free(address) {
+                state.violate(format!("cuMemFreeAsync: {address:#x} is not of this capture"));
+                return Err(code::INVALID_VALUE);
+            }
+            COUNTERS.free_async.add();
+            COUNTERS.free_node.add();
+            return Ok(());
+        }
         stream_context(&mut state, "cuMemFreeAsync", stream)?;
         check_free(&mut state, "cuMemFreeAsync", address)?;
         if let Some(pool) = state.blocks[&address].pool

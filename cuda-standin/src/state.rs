@@ -60,6 +60,8 @@ pub(crate) struct Block {
     pub(crate) context: usize,
     /// The pool it came from; `None` for `cuMemAlloc_v2`.
     pub(crate) pool: Option<usize>,
+    /// Whether an allocation node of a graph has made it.
+    pub(crate) of_graph: bool,
 }
 
 #[derive(Default)]
@@ -112,6 +114,8 @@ pub(crate) struct State {
     pub(crate) refuse_allocs: u64,
     /// A refused allocation leaves its error on the stream, for the next synchronisation.
     pub(crate) sticky_errors: bool,
+    /// What every `cuEventQuery` answers.
+    pub(crate) event_answer: Code,
     pub(crate) peak_bytes: u64,
     pub(crate) violations: Vec<String>,
 }
@@ -187,6 +191,7 @@ impl State {
             next_handle: 0x10_0000,
             refuse_allocs: 0,
             sticky_errors: false,
+            event_answer: code::SUCCESS,
             peak_bytes: 0,
             violations: Vec::new(),
         }
@@ -285,6 +290,9 @@ impl State {
 pub(crate) fn default_pool_handle(device: i32) -> usize {
     0x8000 + (device as usize) * 16
 }
+
+/// The handle of the calling thread's own stream.
+pub(crate) const PER_THREAD: usize = 2;
 
 /// Whether a handle is the null stream, the legacy stream or the per-thread stream.
 pub(crate) fn is_special(handle: usize) -> bool {

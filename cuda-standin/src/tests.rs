@@ -179,3 +179,36 @@ fn memory_is_refused_on_demand_and_the_error_may_stick() {
     assert_eq!(unsafe { cuMemAlloc_v2(&mut address, 64) }, code::SUCCESS);
     assert_eq!(cuMemFree_v2(address), code::SUCCESS);
 }
+
+#[test]
+fn memory_that_a_graph_leaves_allocated_stops_its_second_launch() {
+    const OWN: usize = crate::state::PER_THREAD;
+    let _turn = turn();
+    let live = lock().blocks.len();
+    for frees in [true, false] {
+        assert_eq!(cuStreamBeginCapture_v2(OWN, 0), code::SUCCESS);
+        assert_eq!(alloc(0, OWN), Err(code::INVALID_VALUE));
+        let address = alloc(64, OWN).unwrap();
+        assert_eq!(cuMemsetD8Async(address, 7, 64, OWN), code::SUCCESS);
+        if frees {
+            assert_eq!(cuMemFreeAsync(address, OWN), code::SUCCESS);
+            assert_eq!(cuMemFreeAsync(address, OWN), code::INVALID_VALUE, "freed once already");
+            assert_eq!(violations().len(), 1);
+        }
+        let (mut graph, mut executable) = (0, 0);
+        // SAFETY: the places are valid.
+        unsafe {
+            assert_eq!(cuStreamEndCapture(OWN, &mut graph), code::SUCCESS);
+            let made = cuGraphInstantiateWithFlags(&mut executable, graph, 0);
+            assert_eq!(made, code::SUCCESS);
+        }
+        assert_eq!(cuGraphLaunch(executable, OWN), code::SUCCESS);
+        let again = if frees { code::SUCCESS } else { code::INVALID_VALUE };
+        assert_eq!(cuGraphLaunch(executable, OWN), again);
+        assert_eq!(cuGraphDestroy(graph), code::SUCCESS);
+        assert_eq!(lock().blocks.len(), live + 1, "what was made from it has the memory");
+        assert_eq!(cuGraphExecDestroy(executable), code::SUCCESS);
+        assert_eq!(lock().blocks.len(), live);
+    }
+    assert_eq!(violations(), Vec::<String>::new());
+}

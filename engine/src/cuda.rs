@@ -4,8 +4,8 @@
 //! same names, which the linker binds instead, and serves them from the cache of [`crate::alloc`].
 //! `docs/CUDA.md` has the whole picture, with what the hooks cannot see.
 //!
-//! From the bottom: `codes` and `symbols`; `calls`, the real driver; `contexts`; `driver`, what the
-//! cache calls; `installed`, the cache itself; `window`, its part in graph capture; `streams`; `hooks`,
+//! From the bottom: `codes` and `symbols`; `calls`, the real driver; `contexts`; `outside`, captures
+//! without the cache; `driver`, what the cache calls; `installed`, the cache itself; `window`, its part in graph capture; `streams`; `hooks`,
 //! the seam. Beside the hooks, [`capture`] captures a step, [`pool`] is the fallback where they are not
 //! reached, [`memory`] what the device says of itself. No module names one above it: a test walks them.
 
@@ -35,6 +35,7 @@ mod failure;
 mod hooks;
 mod installed;
 pub mod memory;
+mod outside;
 mod passed;
 pub mod pool;
 mod streams;
@@ -112,6 +113,12 @@ pub enum InstallError {
          first, or cudarc was built to load the driver at run time"
     )]
     Shadowed,
+    /// The check's allocation came by on a stream that the cache keeps nothing for.
+    #[error(
+        "the device works on the null stream or on the per-thread stream, for which the cache keeps \
+         nothing; open it with a stream of its own"
+    )]
+    SpecialStream,
     /// The check's allocation failed.
     #[error("the allocation that checks the hooks failed")]
     Check(#[source] candle_core::Error),
@@ -171,6 +178,10 @@ pub fn install_and_check(
         allocator.withdraw();
         return Err(InstallError::Shadowed);
     }
+    if seen[Bypass::Stream] == seen[Counter::Requests] {
+        allocator.withdraw();
+        return Err(InstallError::SpecialStream);
+    }
     if !passes_through {
         // SAFETY: the handler is a function without arguments that does not unwind.
         unsafe { libc::atexit(close_at_exit) };
@@ -213,7 +224,7 @@ impl CudaAllocator {
 impl Monitored for CudaAllocator {
     /// Leaves the cache off while a stream is captured without it.
     fn before_forward(&self, seq_len: usize) -> Action {
-        if window::has_outside() { Action::Leave } else { self.cache.before_forward(seq_len) }
+        if outside::is_open() { Action::Leave } else { self.cache.before_forward(seq_len) }
     }
 
     /// The cache's snapshot with the calls that were handed on.

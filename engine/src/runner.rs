@@ -63,8 +63,10 @@ pub fn run(
     for warning in &model.config().warnings {
         term::log(&format!("warning: {warning}"));
     }
-    let codec = match TextCodec::read(&gguf, &source.gguf) {
-        Ok(codec) => codec,
+    // A large vocabulary takes time and memory that token ids do not need.
+    let needs_text = args.prompt_ids.is_none() || args.show_text;
+    let codec = match needs_text.then(|| TextCodec::read(&gguf, &source.gguf)).transpose() {
+        Ok(codec) => codec.flatten(),
         Err(error) if args.prompt.is_some() => {
             return Err(error).with_context(|| {
                 format!("cannot load the model `{shown}`: --prompt needs its tokenizer")

@@ -74,5 +74,7 @@ fn a_step_allocates_its_buffers_and_wakes_its_threads_once() {
         );
         assert!(allocations <= 20 * steps, "{allocations} allocations in {steps} steps");
         assert!(regions <= steps, "{regions} wake-ups in {steps} steps");
+        // Into query, key and value, attention, its output, gate and up, down; and the output.
+        assert!(borders <= steps * (5 * layers + 1), "{borders} borders in {steps} steps");
     }
 }

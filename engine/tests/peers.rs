@@ -15,7 +15,7 @@ use engine::model::chat::render_question;
 use engine::model::gguf::Gguf;
 use engine::model::source::find_model;
 use engine::model::tokenizer::TextCodec;
-use engine::model::{Logits, Transformer};
+use engine::model::{KvType, Logits, Transformer};
 
 /// Tokens that are compared.
 const TOKENS: usize = 32;
@@ -84,11 +84,15 @@ fn greedy_tokens_agree_with_candle_transformers() {
     let (gguf, _) = Gguf::read(&path).unwrap();
     let codec = TextCodec::read(&gguf, &path).unwrap().unwrap();
     let mut model = Transformer::load(&gguf, &path, &Device::Cpu).unwrap();
-    let mut cache = model.new_cache(256).unwrap();
+    // As candle has it.
+    let mut cache = model.new_cache_of(256, KvType::F32).unwrap();
     let mut agreeing = 0;
     for (kind, text) in PROMPTS {
         let prompt = match kind {
-            Kind::Question => codec.encode_chat(&render_question(&codec, text).unwrap()).unwrap(),
+            Kind::Question => {
+                let now = chrono::Local::now().naive_local();
+                codec.encode_chat(&render_question(&codec, text, now).unwrap()).unwrap()
+            }
             Kind::Beginning => codec.encode(text).unwrap(),
         };
         let request =

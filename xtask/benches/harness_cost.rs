@@ -85,8 +85,8 @@ fn prepare(root: &Path) {
     write(
         "bench-configs/runners/printf.toml",
         &format!(
-            "result = \"profile-text\"\ncommand = [\"printf\", '{PROFILE}', \"{{model}}\", \
-             \"{{prompt_tokens}}\"]\n"
+            "result = \"profile-text\"\ncounts_tokens = false\n\
+             command = [\"printf\", '{PROFILE}', \"{{model}}\", \"{{prompt_tokens}}\"]\n"
         ),
     );
 }

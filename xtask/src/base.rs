@@ -14,3 +14,4 @@ pub(crate) mod page;
 pub(crate) mod repeated;
 pub(crate) mod scrub;
 pub(crate) mod shell;
+pub(crate) mod shown;

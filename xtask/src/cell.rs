@@ -1,7 +1,7 @@
 //! One way to run a cell, for every command that measures.
 //!
 //! It owns the child and its output, the evidence and the classification, the result, runners, the
-//! guard before every launch, the watch for quiet, and the journal's lines about cells. What a
+//! guard before every launch, the client of servers, the watch for quiet, and the journal's lines about cells. What a
 //! command does with a classified cell is its own business.
 
 pub(crate) mod capture;
@@ -13,9 +13,12 @@ pub(crate) mod grid;
 pub(crate) mod guard;
 pub(crate) mod journal;
 pub(crate) mod outcome;
+pub(crate) mod pins;
 pub(crate) mod quiet;
 pub(crate) mod result;
 pub(crate) mod row;
 pub(crate) mod runner;
+pub(crate) mod serving;
 pub(crate) mod session;
 pub(crate) mod spec;
+pub(crate) mod work;

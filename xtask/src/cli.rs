@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Scenarios(selftest::scenarios::args::Args),
     #[command(hide = true)]
     ScriptedRunner(selftest::scripted::args::Args),
+    #[command(hide = true)]
+    ScriptedServer(selftest::server::args::Args),
     Sweep(Box<sweep::args::Args>),
     /// Check offline that Cargo.lock holds what the manifests pin.
     #[command(after_help = lockcheck::cli::examples("cargo xtask verify-lock"))]

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let ended = match cli::Cli::parse().command {
         // It ends with the exit code of its script, whatever that is.
         cli::Command::ScriptedRunner(args) => selftest::scripted::run(&args),
+        cli::Command::ScriptedServer(args) => selftest::server::run(&args),
         cli::Command::DriverFacts => Ok(sys::driver::nvml::answer()),
         // It serves any workspace, so Arc's own is not looked for.
         cli::Command::VerifyLock(args) => Ok(lockcheck::cli::run(&args, "verify-lock")),
@@ -57,6 +58,7 @@ fn run(command: cli::Command) -> anyhow::Result<Outcome> {
         cli::Command::Sweep(args) => sweep::run(&root, &args),
         cli::Command::DriverFacts
         | cli::Command::ScriptedRunner(_)
+        | cli::Command::ScriptedServer(_)
         | cli::Command::VerifyLock(_) => {
             unreachable!("handled by main")
         }

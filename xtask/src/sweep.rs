@@ -3,6 +3,7 @@
 pub(crate) mod args;
 pub(crate) mod definition;
 pub(crate) mod eta;
+pub(crate) mod repeats;
 pub(crate) mod resume;
 mod run;
 pub(crate) mod status;

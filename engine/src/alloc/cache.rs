@@ -313,18 +313,24 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         }
         let free_bytes = self.driver.free_bytes();
         let mut state = self.state.lock();
+        // Another thread may have settled it meanwhile: blocks are kept under that one already.
+        if let Some(effective) = state.effective_cap {
+            return effective;
+        }
         let effective = plan_cap(state.cap_request, free_bytes);
         state.cap = effective.cap;
         *state.effective_cap.insert(effective)
     }
 
-    /// Waits for all work on the device. Returns whether it is done: within a capture nothing may wait.
+    /// Waits for all work on the device. Returns whether it is done: within a capture, the cache's or one
+    /// past it, nothing may wait.
     pub fn synchronize(&self) -> bool {
         if self.is_forked_child() {
             return false;
         }
         let state = self.state.lock();
-        if state.phase == Phase::Capturing || state.mode == Mode::Closed {
+        let captured = state.phase == Phase::Capturing || !self.driver.may_wait();
+        if captured || state.mode == Mode::Closed {
             return false;
         }
         let barrier = self.raise_barrier(state);
@@ -346,13 +352,15 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         self.settle(state);
     }
 
-    /// Says that this block is not kept when it is freed.
+    /// Says that this block is not kept when it is freed. One that is not handed out is left alone.
     pub fn never_keep(&self, address: Address) {
         if self.is_forked_child() {
             return;
         }
         let mut state = self.state.lock();
-        if let Some(index) = state.table.find(address) {
+        if let Some(index) = state.table.find(address)
+            && state.table.get(index).state == BlockState::Live
+        {
             state.table.get_mut(index).slot = UNCLASSED;
         }
     }

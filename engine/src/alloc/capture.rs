@@ -5,7 +5,7 @@
 //! freed, evicted, drained or flushed, because the driver would either record the call into the
 //! graph or free memory that the graph will use.
 
-use crate::alloc::cache::{Cache, StateGuard};
+use crate::alloc::cache::{Cache, StateGuard, StreamKey};
 use crate::alloc::driver::{Driver, Origin};
 use crate::alloc::lists::StreamLists;
 use crate::alloc::lock::RawLock;
@@ -89,6 +89,16 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     /// Where requests missed the cache within the window: the capture is then aborted and the graph
     /// must not be instantiated.
     pub fn commit_capture(&self) -> Result<GraphToken, CaptureRefused> {
+        self.commit_capture_of(&[])
+    }
+
+    /// As [`commit_capture`](Self::commit_capture), and pins every block of these streams that is handed
+    /// out now as well: weights, inputs and workspaces from before the window are in the graph though
+    /// nobody asked for them within it.
+    ///
+    /// # Errors
+    /// As for `commit_capture`.
+    pub fn commit_capture_of(&self, streams: &[StreamKey]) -> Result<GraphToken, CaptureRefused> {
         let mut state = self.state.lock();
         if state.phase != Phase::Capturing {
             return Err(CaptureRefused::NotCapturing);
@@ -101,7 +111,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             return Err(CaptureRefused::Misses { misses });
         }
         let mut state = self.wait_for_given_up(state);
-        let token = state.pin_touched();
+        let token = state.pin_touched(streams);
         state.end_capture();
         self.settle(state);
         Ok(GraphToken(token))
@@ -195,9 +205,21 @@ impl State {
         }
     }
 
-    fn pin_touched(&mut self) -> u64 {
+    /// Pins what the window has used, and what is handed out on the streams.
+    fn pin_touched(&mut self, streams: &[StreamKey]) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
+        // What is in use anyway costs nothing by being pinned, so it is no part of the excess.
+        let kept = self.table.iter().filter(|(_, block)| {
+            block.touched || block.pins > 0 && block.state != BlockState::Live
+        });
+        let kept_bytes = kept.map(|(_, block)| block.physical_bytes).sum();
+        self.pins_exceed_cap |= !self.cap.admits(kept_bytes);
+        let in_use = self.table.iter().filter(|(_, block)| {
+            block.state == BlockState::Live && streams.contains(&StreamKey(block.stream))
+        });
+        let in_use: Vec<u32> = in_use.map(|(index, _)| index).collect();
+        in_use.into_iter().for_each(|index| self.touch(index));
         let blocks = std::mem::take(&mut self.touched);
         for &index in &blocks {
             let block = self.table.get_mut(index);
@@ -207,9 +229,6 @@ impl State {
                 self.gauges.pinned_live_bytes += block.physical_bytes;
             }
         }
-        let pinned_blocks = self.table.iter().filter(|(_, block)| block.pins > 0);
-        let pinned_bytes = pinned_blocks.map(|(_, block)| block.physical_bytes).sum();
-        self.pins_exceed_cap |= !self.cap.admits(pinned_bytes);
         self.graphs.push(Graph { token, blocks });
         self.counters[Counter::CapturesCommitted] += 1;
         token

@@ -162,6 +162,13 @@ pub trait Driver: Send + Sync {
         Ok(())
     }
 
+    /// Whether the device may be waited for and events may be asked. Not while somebody captures a
+    /// stream past the cache: either could end that capture. It is asked with the cache's lock held, so
+    /// it reads a flag and calls nothing.
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     /// Makes the driver's own pool give back what it holds.
     fn trim(&self) {}
 
@@ -200,6 +207,9 @@ impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {
     }
     fn synchronize(&self, stream: Option<DriverStream>) -> Result<(), DriverError> {
         (**self).synchronize(stream)
+    }
+    fn may_wait(&self) -> bool {
+        (**self).may_wait()
     }
     fn trim(&self) {
         (**self).trim();

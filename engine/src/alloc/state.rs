@@ -5,6 +5,7 @@
 
 mod books;
 mod eviction;
+mod stale;
 
 use crate::alloc::class::SizeClass;
 use crate::alloc::driver::{Address, DriverBlock, DriverStream, EventId, Holdings, Origin};
@@ -274,36 +275,6 @@ impl State {
             self.touch(index);
         }
         Ok(index)
-    }
-
-    /// The driver handed an address out that it should not have had: somebody freed the block behind
-    /// the cache's back. The old record is dropped without a driver call.
-    fn forget_stale(&mut self, index: u32) {
-        self.counters[Counter::StaleAddresses] += 1;
-        let block = *self.table.get(index);
-        let place = match block.state {
-            BlockState::Live => {
-                self.gauges.live_requested_bytes -= block.requested_bytes;
-                Place::Live
-            }
-            BlockState::Idle => {
-                if let Some(lists) = &mut self.streams[block.stream as usize].lists {
-                    lists.class_mut(block.slot).unlink(&mut self.table, index);
-                }
-                Place::Idle
-            }
-            // Links of the other states run through queues and graphs: the record stays as it is,
-            // under an address that no driver gives, and leaves with its queue.
-            _ => {
-                self.table.rename(index);
-                return;
-            }
-        };
-        self.gauges.subtract(block.physical_bytes, place);
-        self.gauges.held_bytes -= block.physical_bytes;
-        self.graphs.iter_mut().for_each(|graph| graph.blocks.retain(|&pinned| pinned != index));
-        self.touched.retain(|&touched| touched != index);
-        self.table.remove(index);
     }
 
     /// Remembers that the capture window has used the block.

@@ -6,8 +6,10 @@ use std::ptr;
 
 use cudarc::driver::sys;
 
-use super::codes::{INVALID_CONTEXT, INVALID_HANDLE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS};
-use super::{calls, contexts};
+use super::codes::{
+    INVALID_CONTEXT, INVALID_HANDLE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, is_lost,
+};
+use super::{calls, contexts, outside};
 use crate::alloc::driver::{
     Address, Driver, DriverBlock, DriverError, DriverRequest, DriverStream, EventId, EventState,
     Origin, Window,
@@ -122,6 +124,10 @@ impl Driver for CudaDriver {
         }
     }
 
+    fn may_wait(&self) -> bool {
+        !outside::is_open()
+    }
+
     fn trim(&self) {
         for context in contexts::alive() {
             contexts::within(context, trim_current);
@@ -157,11 +163,11 @@ impl Driver for CudaDriver {
         let event: sys::CUevent =
             ptr::with_exposed_provenance_mut::<c_void>(event.0 as usize).cast();
         // SAFETY: the event came from `record_event` and was not destroyed since.
-        let code = unsafe { sys::cuEventQuery(event) };
-        if code == sys::CUresult::CUDA_ERROR_NOT_READY {
+        let code = unsafe { sys::cuEventQuery(event) as c_int };
+        // Not ready, or a capture is in the way of the question: neither says that the work is done.
+        if code != SUCCESS && !is_lost(code) {
             return EventState::Pending;
         }
-        // Any other code says that no work will follow: the context is lost with the event.
         // SAFETY: as above, and nobody asks for it again.
         unsafe { sys::cuEventDestroy_v2(event) };
         EventState::Done

@@ -18,7 +18,7 @@ use super::driver::{NO_STREAM, take_last_free};
 use super::installed::{self, CudaCache, Route, route};
 use super::passed::PASSED;
 use super::window::{self, GRAPHS, Opening};
-use super::{contexts, failure, streams};
+use super::{contexts, failure, outside, streams};
 use crate::alloc::driver::{Address, AllocError, Driver as _, DriverError, Fill};
 use crate::alloc::stats::Bypass;
 use crate::alloc::{FreeRequest, Freed, Request, StreamKey};
@@ -91,7 +91,7 @@ unsafe fn hand_over(address: *mut u64, result: Result<u64, c_int>) -> c_int {
 /// cache is given back first.
 fn alloc_beside(cache: &CudaCache, alloc: impl Fn() -> Result<u64, c_int>) -> Result<u64, c_int> {
     let mut result = alloc();
-    if result == Err(OUT_OF_MEMORY) && !window::has_outside() {
+    if result == Err(OUT_OF_MEMORY) && !outside::is_open() {
         cache.flush();
         if cache.synchronize() {
             cache.driver().trim();
@@ -198,7 +198,7 @@ unsafe extern "C" fn cuStreamDestroy_v2(stream: Stream) -> c_int {
                 }
                 window::give_up();
             }
-            window::note_outside(stream.addr(), false);
+            outside::note(stream.addr(), false);
             streams::end(cache, stream.addr());
         }
         Route::PassThrough => {}
@@ -210,6 +210,9 @@ unsafe extern "C" fn cuStreamDestroy_v2(stream: Stream) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) -> c_int {
+    if matches!(route(), Route::Closed) {
+        return DEINITIALIZED;
+    }
     // SAFETY: the caller's place is valid.
     let code = unsafe { calls::primary_retain(context, device) };
     if code == SUCCESS {
@@ -281,7 +284,7 @@ unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Stream, mode: c_uint) -> c_
     };
     match opening {
         Opening::Busy => return ILLEGAL_STATE,
-        Opening::Outside => window::note_outside(stream.addr(), true),
+        Opening::Outside => outside::note(stream.addr(), true),
         Opening::Opened => {}
     }
     // SAFETY: the caller gives the same guarantees.
@@ -289,16 +292,19 @@ unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Stream, mode: c_uint) -> c_
     match opening {
         _ if code == SUCCESS => {}
         Opening::Opened => window::give_up(),
-        Opening::Outside | Opening::Busy => window::note_outside(stream.addr(), false),
+        Opening::Outside | Opening::Busy => outside::note(stream.addr(), false),
     }
     code
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamEndCapture(stream: Stream, graph: *mut Handle) -> c_int {
+    if matches!(route(), Route::Closed) {
+        return DEINITIALIZED;
+    }
     // SAFETY: the caller's place is valid.
     let code = unsafe { calls::end_capture(stream, graph) };
-    window::note_outside(stream.addr(), false);
+    outside::note(stream.addr(), false);
     if !window::is_of(stream.addr()) {
         return code;
     }
@@ -308,7 +314,9 @@ unsafe extern "C" fn cuStreamEndCapture(stream: Stream, graph: *mut Handle) -> c
         window::give_up();
         return code;
     }
-    if window::close(made.expose_provenance()).is_ok() {
+    let streams =
+        installed::cache().map_or_else(Vec::new, |cache| streams::of_work(cache, stream.addr()));
+    if window::close(made.expose_provenance(), &streams).is_ok() {
         return code;
     }
     // The graph would use memory that nothing keeps: it must not be launched.
@@ -326,6 +334,9 @@ unsafe extern "C" fn cuGraphInstantiateWithFlags(
     graph: Handle,
     flags: c_ulonglong,
 ) -> c_int {
+    if matches!(route(), Route::Closed) {
+        return DEINITIALIZED;
+    }
     // SAFETY: the caller's place is valid.
     let code = unsafe { calls::instantiate(executable, graph, flags) };
     if code == SUCCESS {

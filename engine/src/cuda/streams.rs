@@ -6,8 +6,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::driver::CudaDriver;
-use super::{contexts, window};
+use super::contexts;
+use super::driver::{CudaDriver, NO_STREAM};
+use super::outside::{self, is_special};
 use crate::alloc::driver::DriverStream;
 use crate::alloc::{Cache, StreamKey};
 
@@ -19,17 +20,11 @@ thread_local! {
     static LAST: Cell<(usize, u64, StreamKey)> = const { Cell::new((0, 0, StreamKey::HOST)) };
 }
 
-/// Whether a handle is that of the null stream, the legacy stream or the per-thread stream. Which
-/// stream they name depends on the caller, so nothing is kept for them.
-fn is_special(raw: usize) -> bool {
-    raw <= 2
-}
-
 /// The key of a stream that the cache may keep blocks for; `None` for a special handle, for a stream
 /// that is captured without the cache, and for what the driver does not know.
 #[inline]
 pub(super) fn cacheable(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
-    if is_special(raw) || window::is_outside(raw) { None } else { any(cache, raw) }
+    if is_special(raw) || outside::is_of(raw) { None } else { any(cache, raw) }
 }
 
 /// The key of any stream, of a special one too: a free may be ordered on it.
@@ -56,6 +51,14 @@ fn look_up(cache: &Cache<CudaDriver>, raw: usize) -> Option<StreamKey> {
 
 pub(super) fn key_of(cache: &Cache<CudaDriver>, context: u32, raw: u64) -> StreamKey {
     cache.register_stream(DriverStream { device: context, raw })
+}
+
+/// The keys of the memory that work on a stream is done with: the stream's own, and that of its context
+/// which was allocated without one.
+pub(super) fn of_work(cache: &Cache<CudaDriver>, raw: usize) -> Vec<StreamKey> {
+    let Some(device) = contexts::of_stream(raw) else { return Vec::new() };
+    let keys = [raw as u64, NO_STREAM];
+    keys.into_iter().filter_map(|raw| cache.find_stream(DriverStream { device, raw })).collect()
 }
 
 /// The stream is about to be destroyed: what is idle on it is given back.

@@ -3,8 +3,8 @@
 //! cudarc declares them as functions of shared libraries. If the program were linked with those, it
 //! would not start on a machine without a driver. So each has a definition here instead, which jumps
 //! to the real one and looks it up the first time. [`check_libraries`] says beforehand, in words,
-//! what is missing; a call that comes without that check, and finds nothing, returns
-//! [`SHARED_OBJECT_SYMBOL_NOT_FOUND`] instead of stopping the program.
+//! what is missing; a call that comes without that check, and finds nothing, returns an error of its
+//! library's own instead of stopping the program.
 //!
 //! The functions that memory goes through are defined in `hooks` and only looked up here.
 
@@ -47,6 +47,16 @@ impl Library {
         match self {
             Library::Driver => "it comes with the NVIDIA driver",
             _ => "it comes with the CUDA toolkit or its wheels; add its folder to LD_LIBRARY_PATH",
+        }
+    }
+
+    /// What is called in place of a function of its that does not exist here.
+    fn unresolved(self) -> *mut c_void {
+        match self {
+            Library::Driver => no_symbol as *mut c_void,
+            Library::Blas | Library::BlasLt => no_blas as *mut c_void,
+            Library::Rand => no_rand as *mut c_void,
+            Library::Compiler => no_compiler as *mut c_void,
         }
     }
 
@@ -127,14 +137,14 @@ impl Slot {
         Slot { target: AtomicPtr::new(ptr::null_mut()), name, library }
     }
 
-    /// The real function, or [`unresolved`] where there is none.
+    /// The real function, or [`Library::unresolved`] where there is none.
     pub(super) fn target(&self) -> *mut c_void {
         let known = self.target.load(Ordering::Acquire);
         if known.is_null() { self.resolve() } else { known }
     }
 
     pub(super) fn is_found(&self) -> bool {
-        self.target() != unresolved as *mut c_void
+        self.target() != self.library.unresolved()
     }
 
     #[cold]
@@ -144,17 +154,33 @@ impl Slot {
             Ok(handle) => unsafe { libc::dlsym(handle, self.name.as_ptr()) },
             Err(_) => ptr::null_mut(),
         };
-        let target = if found.is_null() { unresolved as *mut c_void } else { found };
+        let target = if found.is_null() { self.library.unresolved() } else { found };
         self.target.store(target, Ordering::Release);
         target
     }
 }
 
-/// Stands for a function that does not exist here. It takes no arguments, which no caller of the C
-/// convention notices.
-extern "C" fn unresolved() -> c_int {
-    // An error for cuBLAS and cuRAND too.
+// These stand for functions that do not exist here. They take no arguments, which no caller of the C
+// convention notices; what they return must be a value of their library's own enumeration, because its
+// callers have one in hand then.
+
+extern "C" fn no_symbol() -> c_int {
     SHARED_OBJECT_SYMBOL_NOT_FOUND
+}
+
+/// `CUBLAS_STATUS_NOT_INITIALIZED`.
+extern "C" fn no_blas() -> c_int {
+    1
+}
+
+/// `CURAND_STATUS_NOT_INITIALIZED`.
+extern "C" fn no_rand() -> c_int {
+    101
+}
+
+/// `NVRTC_ERROR_INTERNAL_ERROR`.
+extern "C" fn no_compiler() -> c_int {
+    11
 }
 
 /// Called by [`resolve_and_jump`] with the slot of the function that was called.

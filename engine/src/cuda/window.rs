@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::installed::{self, CudaCache};
-use crate::alloc::{CaptureRefused, GraphToken};
+use super::outside;
+use crate::alloc::{CaptureRefused, GraphToken, StreamKey};
 
 /// The handle of the stream whose capture the cache's window belongs to; 0 where none is open.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
-/// The handle of a stream that is captured while the cache is off; 0 for none.
-static OUTSIDE: AtomicUsize = AtomicUsize::new(0);
 /// Whether a thread rehearses a capture: no other may begin one meanwhile.
 static REHEARSING: AtomicBool = AtomicBool::new(false);
 /// Graphs that are gone while a window was open: nothing may wait for them within it.
@@ -32,32 +31,13 @@ pub(super) fn is_of(stream: usize) -> bool {
     stream != 0 && OPEN.load(Ordering::Acquire) == stream
 }
 
-/// Whether the stream is captured while the cache stays out of it.
-#[inline]
-pub(super) fn is_outside(stream: usize) -> bool {
-    stream != 0 && OUTSIDE.load(Ordering::Acquire) == stream
-}
-
-/// Whether any stream is: the cache must not be switched on under it.
-pub(super) fn has_outside() -> bool {
-    OUTSIDE.load(Ordering::Acquire) != 0
-}
-
-/// The stream's capture begins without the cache, or has ended.
-pub(super) fn note_outside(stream: usize, captured: bool) {
-    if captured {
-        OUTSIDE.store(stream, Ordering::Release);
-    } else {
-        let _ = OUTSIDE.compare_exchange(stream, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
-
 /// What the cache does about a capture that the program begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
     /// Its window is open.
     Opened,
-    /// It is off, as for prefill, and stays out: the driver deals with the capture's memory.
+    /// It is off, as for prefill, or keeps nothing for the stream, which has a special handle: it stays
+    /// out, and the driver deals with the capture's memory.
     Outside,
     /// Its window is open for another stream, and there is only one: a second graph's blocks would be
     /// pinned to the first, or to none.
@@ -66,8 +46,11 @@ pub(super) enum Opening {
 
 /// Opens the cache's window for a stream's capture.
 pub(super) fn open(cache: &CudaCache, stream: usize) -> Opening {
-    if REHEARSING.load(Ordering::Acquire) && !REHEARSES.get() || has_outside() {
+    if REHEARSING.load(Ordering::Acquire) && !REHEARSES.get() || outside::is_open() {
         return Opening::Busy;
+    }
+    if outside::is_special(stream) {
+        return Opening::Outside;
     }
     let Err(refused) = cache.begin_capture() else {
         OPEN.store(stream, Ordering::Release);
@@ -80,13 +63,13 @@ pub(super) fn open(cache: &CudaCache, stream: usize) -> Opening {
     }
 }
 
-/// Closes the window and pins its blocks to the graph.
+/// Closes the window and pins its blocks to the graph, with what is handed out on the streams.
 ///
 /// # Errors
 /// Where requests missed within it.
-pub(super) fn close(graph: usize) -> Result<(), CaptureRefused> {
+pub(super) fn close(graph: usize, streams: &[StreamKey]) -> Result<(), CaptureRefused> {
     let Some(cache) = installed::cache() else { return Ok(()) };
-    let committed = cache.commit_capture();
+    let committed = cache.commit_capture_of(streams);
     OPEN.store(0, Ordering::Release);
     unpin_deferred(cache);
     match committed {

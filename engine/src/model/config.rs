@@ -195,7 +195,10 @@ impl ModelConfig {
             && self.ropes[0].base == 500_000.0
             && self.ropes[0].scaling == RopeScaling::None;
         let lacking = !gguf.tensors.contains_key("rope_freqs.weight");
-        (llama3 && lacking && self.context > 8192).then(|| {
+        // Random weights have no right rotation.
+        let tags = gguf.opt_strings("general.tags").ok().flatten().unwrap_or_default();
+        let synthetic = tags.iter().any(|tag| tag == "synthetic");
+        (llama3 && lacking && !synthetic && self.context > 8192).then(|| {
             format!(
                 "the file has no `rope_freqs.weight`, though its context is {}: it was made before \
                  Llama 3.1's rope factors were written. Tokens differ from the model's at every \

@@ -2,8 +2,9 @@
 //!
 //! A region is a list of phases, each a number of items; threads take items in order, and an item
 //! begins only when all of the phases before it are done. So a whole layer is one region: its
-//! threads are woken once, and wait for each other at the borders of phases alone. Which thread
-//! takes which item never changes a result.
+//! threads are woken once, and wait for each other at the borders of phases alone. A phase of one item
+//! is done by the thread that ends the one before it, which costs no border. Which thread takes which
+//! item never changes a result.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +23,7 @@ static POOL: OnceLock<Pool> = OnceLock::new();
 /// Held by who has the pool.
 static CALLER: Mutex<()> = Mutex::new(());
 static REGIONS: AtomicU64 = AtomicU64::new(0);
-static PHASES: AtomicU64 = AtomicU64::new(0);
+static BORDERS: AtomicU64 = AtomicU64::new(0);
 
 /// Fixes the number of compute threads, the caller's included, and starts them. Without this the
 /// pool has one for each processor. Only the first call counts.
@@ -55,7 +56,7 @@ pub struct Joins {
 
 /// Counts of this process, for tests and benchmarks.
 pub fn joins() -> Joins {
-    Joins { regions: REGIONS.load(Ordering::Relaxed), borders: PHASES.load(Ordering::Relaxed) }
+    Joins { regions: REGIONS.load(Ordering::Relaxed), borders: BORDERS.load(Ordering::Relaxed) }
 }
 
 /// Calls `work` with the number of a phase and of an item within it, for `phases[i]` items of each
@@ -71,9 +72,8 @@ pub(super) fn run(phases: &[usize], work: &(dyn Fn(usize, usize) + Sync)) {
         }
         return;
     }
-    let filled = phases.iter().filter(|&&items| items > 0).count();
     REGIONS.fetch_add(1, Ordering::Relaxed);
-    PHASES.fetch_add(filled.saturating_sub(1) as u64, Ordering::Relaxed);
+    BORDERS.fetch_add(pool::borders(phases) as u64, Ordering::Relaxed);
     pool.run(phases, work);
 }
 
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn every_item_is_worked_on_once_and_after_all_of_the_phases_before() {
-        let phases = [3, 0, 100, 1, 7];
+        let phases = [1, 3, 0, 100, 1, 1, 0, 1, 7, 1];
         for _ in 0..200 {
             let done: Vec<AtomicUsize> = phases.iter().map(|_| AtomicUsize::new(0)).collect();
             run(&phases, &|phase, item| {

@@ -22,7 +22,7 @@ use super::gguf::{Blocks, TensorPlan, write_gguf};
 mod plan;
 
 /// Part of the file's key: rises when the same description begins to give other bytes.
-const GENERATOR: &str = "arc-synthetic-1";
+const GENERATOR: &str = "arc-synthetic-2";
 
 /// Blocks that are drawn at a time.
 const BATCH_BLOCKS: usize = 4096;

@@ -27,6 +27,37 @@ fn past_the_hooks() -> candle_core::Result<()> {
     Ok(())
 }
 
+/// Functions that the program defines and that the stand-in libraries do not have.
+#[allow(non_snake_case)]
+mod missing {
+    use std::ffi::c_int;
+
+    unsafe extern "C" {
+        pub(super) fn cublasDasum_v2() -> c_int;
+        pub(super) fn cublasLtMatmul() -> c_int;
+        pub(super) fn curandGenerateLongLong() -> c_int;
+        pub(super) fn nvrtcGetPTX() -> c_int;
+    }
+}
+
+/// A caller takes the number for a value of the library's enumeration: one that is none is undefined
+/// behaviour there.
+#[test]
+fn a_function_that_is_missing_returns_an_error_of_its_own_library() {
+    // SAFETY: nothing of these names is found, and what stands for it reads no argument.
+    let codes = unsafe {
+        [
+            missing::cublasDasum_v2(),
+            missing::cublasLtMatmul(),
+            missing::curandGenerateLongLong(),
+            missing::nvrtcGetPTX(),
+        ]
+    };
+    // `CUBLAS_STATUS_NOT_INITIALIZED`, twice, `CURAND_STATUS_NOT_INITIALIZED`, and
+    // `NVRTC_ERROR_INTERNAL_ERROR`, by the headers' numbers.
+    assert_eq!(codes, [1, 1, 101, 11]);
+}
+
 #[test]
 fn hooks_that_are_not_reached_are_found_out() {
     scenario("fallback::hooks_that_are_not_reached_are_found_out", &[], Expect::Clean, || {

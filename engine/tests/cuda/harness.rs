@@ -131,6 +131,11 @@ pub(crate) fn set_sticky_errors(on: bool) {
     set(c"standin_set_sticky_errors", c_int::from(on));
 }
 
+/// Lets the driver answer every question about an event with a code.
+pub(crate) fn answer_event_queries(code: c_int) {
+    set(c"standin_answer_event_queries", code);
+}
+
 /// Device 0 with the cache installed under it.
 pub(crate) fn installed(config: Config) -> (Device, &'static CudaAllocator) {
     let device = open_device(0).unwrap();

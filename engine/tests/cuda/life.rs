@@ -97,6 +97,15 @@ fn a_forked_child_leaves_the_driver_alone() {
                 }
                 let _ = sys::cuMemAlloc_v2(&mut address, 64);
                 let _ = sys::cuMemFree_v2(4096);
+                let mut handle = std::ptr::null_mut();
+                let stream = std::ptr::without_provenance_mut(0x10);
+                let _ = sys::cuStreamEndCapture(stream, &mut handle);
+                let mut executable = std::ptr::null_mut();
+                let graph = std::ptr::without_provenance_mut(0x10);
+                let _ = sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0);
+                let mut context = std::ptr::null_mut();
+                let retained = sys::cuDevicePrimaryCtxRetain(&mut context, 0);
+                assert_eq!(retained, sys::CUresult::CUDA_ERROR_DEINITIALIZED);
             }
             let untouched = driver_calls() == calls && driver("violation") == 0;
             // SAFETY: ends this process at once.

@@ -12,4 +12,6 @@ mod harness;
 mod life;
 mod memory;
 mod ops;
+mod pins;
+mod special;
 mod streams;

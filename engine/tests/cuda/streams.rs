@@ -11,7 +11,7 @@ use engine::cuda::{CudaAllocator, install_and_check, open_device};
 use crate::harness::{Expect, cached, driver, driver_calls, scenario, set_capacity, settle};
 
 /// Allocates on a stream, through the hook.
-fn alloc_on(stream: sys::CUstream, bytes: usize) -> u64 {
+pub(crate) fn alloc_on(stream: sys::CUstream, bytes: usize) -> u64 {
     let mut address = 0;
     // SAFETY: the place is valid.
     unsafe { sys::cuMemAllocAsync(&mut address, bytes, stream).result().unwrap() };
@@ -19,13 +19,14 @@ fn alloc_on(stream: sys::CUstream, bytes: usize) -> u64 {
 }
 
 /// Frees on a stream, through the hook.
-fn free_on(stream: sys::CUstream, address: u64) {
+pub(crate) fn free_on(stream: sys::CUstream, address: u64) {
     // SAFETY: the block came from `alloc_on` and nobody uses it.
     unsafe { sys::cuMemFreeAsync(address, stream).result().unwrap() };
 }
 
 /// A context of device 0 with the cache on, without candle.
-fn plain() -> (std::sync::Arc<CudaContext>, std::sync::Arc<CudaStream>, &'static CudaAllocator) {
+pub(crate) fn plain()
+-> (std::sync::Arc<CudaContext>, std::sync::Arc<CudaStream>, &'static CudaAllocator) {
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
     let allocator = install_and_check(Config::default(), &mut || {

@@ -202,6 +202,7 @@ pub(crate) fn describe_failure(failure: &Failure) -> String {
         Classification::Oom => "ran out of memory",
         Classification::FailTimeout => "timed out",
         Classification::FailNoOutput => "reported no numbers",
+        Classification::FailWrongWork => "did other work than was asked for",
         _ => "failed",
     };
     let evidence = failure.evidence.as_ref().map(|line| format!(": {line}")).unwrap_or_default();

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::config::AbPlan;
 use crate::cell::classify::Classification;
 use crate::cell::journal::{Evidence, ProcessNote};
+use crate::cell::pins::{Pins, diff_pins};
 use crate::cell::quiet::QuietNote;
 use crate::cell::runner::Measured;
 use crate::sys::hardware::HostFacts;
@@ -62,6 +63,9 @@ pub(crate) struct Identity {
     pub(crate) model_sha256: Option<String>,
     pub(crate) runner_sha256: String,
     pub(crate) config_sha256: Option<String>,
+    /// The other files that the command line names.
+    #[serde(skip_serializing_if = "Pins::is_empty")]
+    pub(crate) pins: Pins,
 }
 
 impl Identity {
@@ -88,6 +92,7 @@ impl Identity {
         .into_iter()
         .filter(|(_, then, now)| then != now)
         .map(|(what, then, now)| format!("{what} was {} and is now {}", short(then), short(now)))
+        .chain(diff_pins(&self.pins, &now.pins))
         .collect()
     }
 }

@@ -9,6 +9,8 @@ use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::evidence::signatures::Signatures;
 use crate::cell::evidence::verdict::Said;
+use crate::cell::quiet::LostTime;
+use crate::cell::serving::{ClientPlan, ServeFailure, Served};
 
 pub(crate) mod run;
 
@@ -32,6 +34,8 @@ pub(crate) struct ChildSpec {
     pub(crate) capture: CaptureLimits,
     /// What its output is searched for.
     pub(crate) signatures: Arc<Signatures>,
+    /// What is asked of it while it runs, where it is a server: it is ended when that is done.
+    pub(crate) client: Option<ClientPlan>,
 }
 
 impl ChildSpec {
@@ -47,6 +51,7 @@ impl ChildSpec {
             memory_limit_bytes: None,
             capture: CaptureLimits::default(),
             signatures: Signatures::built_in(),
+            client: None,
         }
     }
 }
@@ -64,6 +69,8 @@ pub(crate) struct ChildEnd {
     pub(crate) rss_peak_bytes: Option<u64>,
     pub(crate) stdout: Capture,
     pub(crate) stderr: Capture,
+    /// Time within that in which it could not go on.
+    pub(crate) lost: LostTime,
     /// What its output says of memory.
     pub(crate) said: Said,
     /// The least memory that the system had available while it ran.
@@ -74,4 +81,6 @@ pub(crate) struct ChildEnd {
     pub(crate) cgroup_oom_kills: Option<u64>,
     /// The kernel log's line about having killed this very process for memory, where it can be read.
     pub(crate) kernel_oom_line: Option<String>,
+    /// What its client saw, where it is a server.
+    pub(crate) served: Option<Result<Served, ServeFailure>>,
 }

@@ -33,6 +33,8 @@ pub(crate) enum Classification {
     FailTimeout,
     /// Launched and exited with success, but without a result that can be read.
     FailNoOutput,
+    /// Launched, and its result is one of other work, or cannot be true.
+    FailWrongWork,
     /// Not launched: there is no such model.
     FailMissingModel,
     /// Launched, and the host was lost before it ended.
@@ -41,7 +43,7 @@ pub(crate) enum Classification {
 
 impl Classification {
     /// All of them, in the order in which summaries show them.
-    pub(crate) const ALL: [Classification; 9] = [
+    pub(crate) const ALL: [Classification; 10] = [
         Classification::Oom,
         Classification::OomBackstop,
         Classification::OomRecord,
@@ -49,6 +51,7 @@ impl Classification {
         Classification::FailBench,
         Classification::FailTimeout,
         Classification::FailNoOutput,
+        Classification::FailWrongWork,
         Classification::FailMissingModel,
         Classification::FailHostLost,
     ];
@@ -63,6 +66,7 @@ impl Classification {
             Classification::FailBench => "FAIL:bench",
             Classification::FailTimeout => "FAIL:timeout",
             Classification::FailNoOutput => "FAIL:no_output",
+            Classification::FailWrongWork => "FAIL:wrong_work",
             Classification::FailMissingModel => "FAIL:missing_model",
             Classification::FailHostLost => "FAIL:host_lost",
         }
@@ -144,6 +148,8 @@ pub(crate) enum StopReason {
     Timeout,
     /// The whole run was interrupted.
     Interrupt,
+    /// It is a server, and its client had nothing more to ask.
+    Finished,
 }
 
 /// What is known of a process that ended.
@@ -179,6 +185,10 @@ pub(crate) enum ResultState {
     Numbers,
     /// There are none, or the result cannot be read.
     Missing,
+    /// A request to the server failed.
+    Refused,
+    /// They are those of other work, or cannot be true.
+    Impossible,
 }
 
 /// What decided a classification.
@@ -213,6 +223,15 @@ pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
     if ending.stopped == Some(StopReason::Timeout) {
         return (Some(Class::FailTimeout), DecidedBy::Timeout);
     }
+    // How a server ends that is told to end says nothing: what its client saw does.
+    if ending.stopped == Some(StopReason::Finished) {
+        return match ending.result {
+            ResultState::Numbers => (None, DecidedBy::Result),
+            ResultState::Impossible => (Some(Class::FailWrongWork), DecidedBy::Result),
+            ResultState::Missing => (Some(Class::FailNoOutput), DecidedBy::NoResult),
+            ResultState::Refused => failed(),
+        };
+    }
     match ending.exit {
         ExitKind::Code(EXIT_TIMEOUT) => (Some(Class::FailTimeout), DecidedBy::Timeout),
         // A SIGKILL of ours that was no timeout was an interruption: it says nothing about memory.
@@ -222,7 +241,10 @@ pub(crate) fn classify(ending: &Ending) -> (Option<Classification>, DecidedBy) {
         exit if exit.is_sigkill() => (Some(Class::Oom), DecidedBy::Sigkill),
         ExitKind::Code(0) => match ending.result {
             ResultState::Numbers => (None, DecidedBy::Result),
-            ResultState::Missing => (Some(Class::FailNoOutput), DecidedBy::NoResult),
+            ResultState::Impossible => (Some(Class::FailWrongWork), DecidedBy::Result),
+            ResultState::Missing | ResultState::Refused => {
+                (Some(Class::FailNoOutput), DecidedBy::NoResult)
+            }
         },
         ExitKind::Code(_) | ExitKind::Signal(_) => failed(),
     }
@@ -348,6 +370,26 @@ mod tests {
             ..ending(ExitKind::Signal(libc::SIGKILL), true)
         };
         assert_eq!(classify(&interrupt).0, Some(Classification::FailBench));
+    }
+
+    #[test]
+    fn a_server_that_is_told_to_end_is_judged_by_what_its_client_saw() {
+        for exit in [ExitKind::Code(0), ExitKind::Code(1), ExitKind::Signal(libc::SIGKILL)] {
+            let finished = Ending { stopped: Some(StopReason::Finished), ..ending(exit, false) };
+            let class = |ending: Ending| classify(&ending).0;
+            let measured = Ending { result: ResultState::Numbers, ..finished };
+            assert_eq!(class(measured), None, "{exit:?}");
+            assert_eq!(class(finished), Some(Classification::FailNoOutput), "{exit:?}");
+            let impossible = Ending { result: ResultState::Impossible, ..finished };
+            assert_eq!(class(impossible), Some(Classification::FailWrongWork), "{exit:?}");
+            let refused = Ending { result: ResultState::Refused, ..finished };
+            assert_eq!(class(refused), Some(Classification::FailBench), "{exit:?}");
+            let oom = Ending { said: MemoryWord::Cause, ..refused };
+            assert_eq!(class(oom), Some(Classification::Oom), "{exit:?}");
+            assert_eq!(grade(&oom), Some(Grade::Allocator));
+            let lived_on = Ending { said: MemoryWord::Cause, ..measured };
+            assert_eq!(class(lived_on), None, "{exit:?}");
+        }
     }
 
     #[test]

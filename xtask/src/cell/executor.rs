@@ -23,6 +23,12 @@ pub(crate) trait Executor {
     /// When it cannot be started. How it ends is never an error.
     fn run_child(&mut self, spec: &ChildSpec) -> anyhow::Result<ChildEnd>;
 
+    /// A port of this machine that nobody listens on, for a server about to be started.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn find_free_port(&mut self) -> anyhow::Result<u16>;
+
     /// The text of a file that a cell left; `None` where there is none, or it is not text of at
     /// most `limit_bytes`.
     fn read_text(&mut self, path: &Path, limit_bytes: u64) -> Option<String>;

@@ -1,22 +1,51 @@
 //! The plan of a sweep: its cells in order, and which of them are faked.
 //!
-//! Pure. Model-major, length-minor: all lengths of a model before the next model, so that a true OOM
+//! Pure. Model-major, length-minor, unless the definition says otherwise: all lengths of a model before the next model, so that a true OOM
 //! is known before a longer cell of that model comes up.
 
 use std::collections::BTreeSet;
 
 use anyhow::bail;
+use serde::{Deserialize, Serialize};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::repeated::find_repeated;
 use crate::cell::classify::Classification;
 use crate::model::reference::ResolvedModel;
 
-/// Models × prompt lengths.
+/// Models × streams at the same time × prompt lengths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grid {
     models: Vec<ResolvedModel>,
+    streams: Vec<Streams>,
     lengths: Vec<u64>,
+    order: Order,
+}
+
+/// The order in which cells are measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// All lengths of a model, as they are listed, before the next model.
+    #[default]
+    ModelMajor,
+    /// All models at the shortest length, then at the next: shorter before longer within each model,
+    /// so that a true OOM is known before a longer cell comes up.
+    Interleaved,
+}
+
+/// How many streams ask a server at the same time, and the variant that this is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Streams {
+    count: u64,
+    /// `None` for one stream: the model as it is.
+    variant: Option<String>,
+}
+
+impl Streams {
+    fn new(count: u64) -> Streams {
+        Streams { count, variant: (count != 1).then(|| format!("c{count}")) }
+    }
 }
 
 /// One measurement: a model at a prompt length.
@@ -37,6 +66,13 @@ impl Cell<'_> {
             Some(variant) => format!("{}+{variant}", self.model.name),
         }
     }
+}
+
+/// The model and the number of streams in the name of a cell with an axis of streams.
+pub(crate) fn split_concurrency(name: &str) -> (&str, u64) {
+    let split =
+        name.rsplit_once("+c").and_then(|(model, count)| Some((model, count.parse().ok()?)));
+    split.filter(|(_, count)| *count > 1).unwrap_or((name, 1))
 }
 
 /// A cell that is not launched but yields a class.
@@ -66,7 +102,7 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
         return Err(anyhow::anyhow!("these models are listed more than once: {}", list.join("; ")))
             .hint("name each model once; a glob may match one that is also named");
     }
-    Ok(Grid { models, lengths })
+    Ok(Grid { models, streams: vec![Streams::new(1)], lengths, order: Order::default() })
 }
 
 impl Grid {
@@ -80,13 +116,49 @@ impl Grid {
 
     /// The cells, in the order in which they are measured.
     pub(crate) fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        let mut cells: Vec<Cell<'_>> = self
+            .rows()
+            .flat_map(|(model, variant)| {
+                self.lengths.iter().map(move |&len| Cell { model, len, variant })
+            })
+            .collect();
+        if self.order == Order::Interleaved {
+            cells.sort_by_key(|cell| cell.len);
+        }
+        cells.into_iter()
+    }
+
+    /// The same in another order.
+    pub(crate) fn in_order(self, order: Order) -> Grid {
+        Grid { order, ..self }
+    }
+
+    /// What has a row of its own in a table over lengths: each model with each number of streams.
+    fn rows(&self) -> impl Iterator<Item = (&ResolvedModel, Option<&str>)> {
         self.models.iter().flat_map(|model| {
-            self.lengths.iter().map(move |&len| Cell { model, len, variant: None })
+            self.streams.iter().map(move |streams| (model, streams.variant.as_deref()))
         })
     }
 
+    /// The names in rows, in order.
+    pub(crate) fn row_names(&self) -> Vec<String> {
+        self.rows().map(|(model, variant)| Cell { model, len: 0, variant }.name()).collect()
+    }
+
     pub(crate) fn cell_count(&self) -> usize {
-        self.models.len() * self.lengths.len()
+        self.models.len() * self.streams.len() * self.lengths.len()
+    }
+
+    /// The same for each of these numbers of streams.
+    pub(crate) fn with_concurrency(self, counts: &[u64]) -> Grid {
+        Grid { streams: counts.iter().copied().map(Streams::new).collect(), ..self }
+    }
+
+    /// How many streams ask at the same time in a cell.
+    pub(crate) fn concurrency_of(&self, cell: Cell<'_>) -> u64 {
+        let of_cell =
+            self.streams.iter().find(|streams| streams.variant.as_deref() == cell.variant);
+        of_cell.map_or(1, |streams| streams.count)
     }
 }
 
@@ -179,11 +251,37 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn interleaved_cells_come_shorter_before_longer() {
+        let grid = plan_grid(vec![model("a"), model("b")], vec![2048, 512]).unwrap();
+        let order = |grid: &Grid| -> Vec<String> {
+            grid.cells().map(|cell| format!("{} {}", cell.name(), cell.len)).collect()
+        };
+        assert_eq!(order(&grid), ["a 2048", "a 512", "b 2048", "b 512"]);
+        let grid = grid.in_order(Order::Interleaved);
+        assert_eq!(order(&grid), ["a 512", "b 512", "a 2048", "b 2048"]);
+    }
+
+    #[test]
     fn all_lengths_of_a_model_come_before_the_next_model() {
         let grid = grid(&["b", "a"], &[512, 128]);
         let cells: Vec<_> = grid.cells().map(|cell| (cell.model.name.as_str(), cell.len)).collect();
         assert_eq!(cells, [("b", 512), ("b", 128), ("a", 512), ("a", 128)]);
         assert_eq!(grid.cell_count(), 4);
+    }
+
+    #[test]
+    fn streams_are_an_axis_between_models_and_lengths() {
+        let grid = grid(&["a", "b"], &[8, 16]).with_concurrency(&[1, 4]);
+        let cells: Vec<_> =
+            grid.cells().map(|cell| (cell.name(), cell.len, grid.concurrency_of(cell))).collect();
+        let a = [("a", 8, 1), ("a", 16, 1), ("a+c4", 8, 4), ("a+c4", 16, 4)];
+        let a = a.map(|(name, len, streams)| (name.to_owned(), len, streams));
+        assert_eq!((&cells[..4], grid.cell_count()), (&a[..], 8));
+        assert_eq!(grid.row_names(), ["a", "a+c4", "b", "b+c4"]);
+        for (name, streams) in [("a", 1), ("a+c4", 4), ("a+c", 1), ("a+c1", 1), ("a+cat", 1)] {
+            let model = if streams > 1 { "a" } else { name };
+            assert_eq!(split_concurrency(name), (model, streams));
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::evidence::{Grade, Survived};
+use crate::cell::grid::Order;
+use crate::cell::quiet::{QuietNote, SweepQuiet};
 use crate::cell::session::{Unended, judge_unended};
 use crate::sys::hardware::HostFacts;
 
@@ -83,6 +85,9 @@ pub(crate) struct Settings {
     pub(crate) hardware: String,
     pub(crate) device: Device,
     pub(crate) lengths: Vec<u64>,
+    /// Numbers of streams that ask at the same time; `None` where it is one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency: Option<Vec<u64>>,
     pub(crate) max_tokens: u64,
     pub(crate) warmup_tokens: u64,
     pub(crate) threads: Option<u64>,
@@ -90,6 +95,15 @@ pub(crate) struct Settings {
     pub(crate) cooldown_s: f64,
     pub(crate) big_cooldown_s: f64,
     pub(crate) cell_memory_limit_mb: Option<u64>,
+    /// How often each cell is measured; `None` is once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) repeats: Option<u64>,
+    /// `None` is model by model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<Order>,
+    /// `None` in journals of sweeps that nobody watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quiet: Option<SweepQuiet>,
     /// Cells that are faked, as `MODEL:LEN:CLASS`.
     pub(crate) fake_cells: Vec<String>,
     pub(crate) models: Vec<ModelNote>,
@@ -131,7 +145,23 @@ pub(crate) struct CellEnd {
     pub(crate) reason: Option<String>,
     pub(crate) evidence: Option<Evidence>,
     pub(crate) process: Option<ProcessNote>,
+    /// All runs of a cell that was measured more than once; the row is that of the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) repeats: Option<Repeats>,
+    /// What disturbed it; `None` where it was quiet, or nobody looked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quiet: Option<QuietNote>,
     pub(crate) report: Option<serde_json::Value>,
+}
+
+/// The runs of a cell, in order.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Repeats {
+    pub(crate) prefill_tok_s: Vec<Option<f64>>,
+    pub(crate) decode_tok_s: Vec<Option<f64>>,
+    /// Half of what lies between the slowest and the fastest decode, in percent of the median.
+    pub(crate) spread_pct: Option<f64>,
 }
 
 /// What decided the classification of a launched cell.
@@ -156,6 +186,9 @@ pub(crate) struct Evidence {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel_line: Option<String>,
     pub(crate) result_problem: Option<String>,
+    /// What of the result could not be read, where some of it could.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) result_notes: Vec<String>,
     /// Processes that the kernel killed for memory in this cgroup meanwhile.
     pub(crate) cgroup_oom_kills: Option<u64>,
     /// The least memory that the system had available meanwhile.

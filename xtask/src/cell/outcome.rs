@@ -9,6 +9,8 @@ use super::evidence::{Grade, was_plentiful};
 use super::journal::{Evidence, ProcessNote};
 use super::quiet::QuietNote;
 use super::result::CellNumbers;
+use super::serving::{FailureKind, ServeFailure};
+use super::work::{Asked, check_work};
 use crate::oom_record::{render_confirm_command, render_prune_command};
 
 /// Lines of stderr that a failed cell's evidence keeps.
@@ -24,6 +26,8 @@ pub(crate) struct CellOutcome {
     pub(crate) grade: Option<Grade>,
     /// The numbers, or why there are none, in words. A failed cell may have some.
     pub(crate) numbers: Result<CellNumbers, String>,
+    /// Numbers that cannot be true, or are those of other work.
+    pub(crate) rejected: Option<Box<CellNumbers>>,
     pub(crate) end: ChildEnd,
     /// What was seen around it; `None` where nobody watched.
     pub(crate) quiet: Option<QuietNote>,
@@ -31,7 +35,26 @@ pub(crate) struct CellOutcome {
 
 impl CellOutcome {
     /// Judges a process that ended, by its end and by what its result holds.
-    pub(crate) fn new(end: ChildEnd, numbers: Result<CellNumbers, String>) -> CellOutcome {
+    pub(crate) fn new(
+        end: ChildEnd,
+        numbers: Result<CellNumbers, String>,
+        asked: Asked,
+    ) -> CellOutcome {
+        let numbers = numbers.map(|mut numbers| {
+            if !asked.counts {
+                // What it says of tokens it did not count.
+                numbers.measured.prompt_tokens = None;
+                numbers.measured.generated_tokens = None;
+            }
+            numbers
+        });
+        let (numbers, rejected) = match numbers {
+            Ok(numbers) => match check_work(&numbers.measured, asked) {
+                Ok(()) => (Ok(numbers), None),
+                Err(why) => (Err(why), Some(Box::new(numbers))),
+            },
+            Err(why) => (Err(why), None),
+        };
         let ending = Ending {
             exit: end.exit,
             stopped: end.stopped,
@@ -42,11 +65,18 @@ impl CellOutcome {
             },
             kernel_killed: end.kernel_oom_line.is_some()
                 || end.cgroup_oom_kills.is_some_and(|kills| kills > 0),
-            result: if numbers.is_ok() { ResultState::Numbers } else { ResultState::Missing },
+            result: match (&numbers, &rejected, &end.served) {
+                (Ok(_), ..) => ResultState::Numbers,
+                (Err(_), Some(_), _) => ResultState::Impossible,
+                (Err(_), None, Some(Err(failure))) if failure.kind != FailureKind::Empty => {
+                    ResultState::Refused
+                }
+                (Err(_), None, _) => ResultState::Missing,
+            },
         };
         let (classification, decided_by) = classify(&ending);
         let grade = grade(&ending);
-        CellOutcome { classification, decided_by, grade, numbers, end, quiet: None }
+        CellOutcome { classification, decided_by, grade, numbers, rejected, end, quiet: None }
     }
 
     /// Whether it ended because the whole run was interrupted, so that it says nothing.
@@ -66,6 +96,7 @@ impl CellOutcome {
             survived: end.said.survived.clone(),
             kernel_line: end.kernel_oom_line.clone(),
             result_problem: self.numbers.as_ref().err().cloned(),
+            result_notes: self.notes().to_vec(),
             cgroup_oom_kills: end.cgroup_oom_kills,
             available_low_bytes: end.available_low_bytes,
             memory_bytes: end.memory_bytes,
@@ -113,6 +144,27 @@ impl CellOutcome {
         })
     }
 
+    /// Why the client of a server has no figures.
+    fn refusal(&self) -> Option<&ServeFailure> {
+        self.end.served.as_ref()?.as_ref().err()
+    }
+
+    /// What disturbed it, in words.
+    pub(crate) fn disturbance(&self) -> Option<String> {
+        let found = &self.quiet.as_ref()?.disturbances;
+        (!found.is_empty()).then(|| found.join("; "))
+    }
+
+    /// What of the result could not be read.
+    pub(crate) fn notes(&self) -> &[String] {
+        self.numbers.as_ref().map_or(&[], |numbers| &numbers.notes)
+    }
+
+    /// The numbers, true or not.
+    pub(crate) fn any_numbers(&self) -> Option<&CellNumbers> {
+        self.numbers.as_ref().ok().or(self.rejected.as_deref())
+    }
+
     /// What the kernel says, in words.
     fn describe_kernel(&self) -> String {
         match (&self.end.kernel_oom_line, self.end.cgroup_oom_kills) {
@@ -129,6 +181,9 @@ impl CellOutcome {
         let end = &self.end;
         let exit = end.exit;
         match self.decided_by {
+            DecidedBy::Pattern if end.stopped == Some(StopReason::Finished) => {
+                self.refusal().map(|refusal| refusal.reason.clone()).unwrap_or_default()
+            }
             DecidedBy::Pattern => {
                 let line = end.said.cause.as_ref().map(|found| found.line.as_str());
                 format!("{exit}, and the output says `{}`", line.unwrap_or_default())
@@ -137,13 +192,19 @@ impl CellOutcome {
                 format!("{exit}, not sent by the harness{}", self.describe_kernel())
             }
             DecidedBy::Kernel => format!("{exit}{}", self.describe_kernel()),
-            DecidedBy::Timeout => format!("{exit}, over its time limit"),
+            DecidedBy::Timeout => match self.refusal() {
+                Some(refusal) if refusal.kind == FailureKind::NotReady => refusal.reason.clone(),
+                _ => format!("{exit}, over its time limit"),
+            },
             DecidedBy::NoResult | DecidedBy::Result => {
                 self.numbers.as_ref().err().cloned().unwrap_or_default()
             }
-            DecidedBy::Failure => match end.stderr.last_lines(1).pop() {
-                Some(line) => format!("{exit}: {line}"),
-                None => exit.to_string(),
+            DecidedBy::Failure => match (self.refusal(), end.stderr.last_lines(1).pop()) {
+                (Some(refusal), _) if end.stopped == Some(StopReason::Finished) => {
+                    refusal.reason.clone()
+                }
+                (_, Some(line)) => format!("{exit}: {line}"),
+                (_, None) => exit.to_string(),
             },
         }
     }

@@ -42,6 +42,42 @@ pub(crate) struct QuietLimits {
     pub(crate) max_other_load_pct: f64,
 }
 
+/// What a sweep makes of a disturbed cell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SweepQuiet {
+    /// Nobody looks.
+    Off,
+    /// It counts, and is marked.
+    #[default]
+    Noted,
+    /// It is repeated, and counts, marked, where the last repetition is disturbed too.
+    Repeat,
+}
+
+impl SweepQuiet {
+    /// The word for it in definitions.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            SweepQuiet::Off => "off",
+            SweepQuiet::Noted => "noted",
+            SweepQuiet::Repeat => "repeat",
+        }
+    }
+}
+
+/// Time within a run in which it could not go on.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct LostTime {
+    /// The machine slept.
+    pub(crate) slept: Duration,
+    /// The process was stopped, by a signal or a debugger.
+    pub(crate) stopped: Duration,
+}
+
+/// Sleep below this is the distance of two readings of clocks.
+const SLEEP_FLOOR: Duration = Duration::from_millis(10);
+
 /// What was seen around one run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -76,8 +112,20 @@ impl Stretch {
 }
 
 /// What disturbed a run, given the stretch before its launch and the one that it ran in.
-pub(crate) fn check_quiet(before: &Stretch, during: &Stretch, limits: QuietLimits) -> QuietNote {
+pub(crate) fn check_quiet(
+    before: &Stretch,
+    during: &Stretch,
+    lost: LostTime,
+    limits: QuietLimits,
+) -> QuietNote {
     let mut disturbances = Vec::new();
+    if lost.slept >= SLEEP_FLOOR {
+        disturbances.push(format!("the machine slept for {:.1} s", lost.slept.as_secs_f64()));
+    }
+    if !lost.stopped.is_zero() {
+        disturbances
+            .push(format!("the process was stopped for {:.1} s", lost.stopped.as_secs_f64()));
+    }
     let mut note_load = |when: &str, load: Option<f64>| {
         if let Some(load) = load.filter(|load| *load > limits.max_other_load_pct) {
             disturbances.push(format!(
@@ -166,7 +214,7 @@ mod tests {
 
     fn during(end: HostSample) -> Vec<String> {
         let idle = stretch(sample(0), sample(0), 0);
-        check_quiet(&idle, &stretch(sample(0), end, 0), LIMITS).disturbances
+        check_quiet(&idle, &stretch(sample(0), end, 0), LostTime::default(), LIMITS).disturbances
     }
 
     #[test]
@@ -180,16 +228,29 @@ mod tests {
     }
 
     #[test]
+    fn time_that_was_lost_disturbs() {
+        let idle = stretch(sample(0), sample(0), 0);
+        let found = |slept, stopped| {
+            let ms = Duration::from_millis;
+            let lost = LostTime { slept: ms(slept), stopped: ms(stopped) };
+            check_quiet(&idle, &idle, lost, LIMITS).disturbances
+        };
+        assert_eq!(found(2000, 0), ["the machine slept for 2.0 s"]);
+        assert_eq!(found(9, 2100), ["the process was stopped for 2.1 s"]);
+        assert_eq!(found(9, 0), [""; 0]);
+    }
+
+    #[test]
     fn load_before_and_during_disturbs() {
         let busy = stretch(sample(0), sample(700), 0);
         let quiet = stretch(sample(700), sample(1700), 1000);
-        let note = check_quiet(&busy, &quiet, LIMITS);
+        let note = check_quiet(&busy, &quiet, LostTime::default(), LIMITS);
         assert_eq!(
             note.disturbances,
             ["other processes took 35.0 % of the processors before the launch (limit 10 %)"]
         );
-        assert_eq!(check_quiet(&quiet, &quiet, LIMITS).disturbances, [""; 0]);
-        let both = check_quiet(&busy, &busy, LIMITS).disturbances;
+        assert_eq!(check_quiet(&quiet, &quiet, LostTime::default(), LIMITS).disturbances, [""; 0]);
+        let both = check_quiet(&busy, &busy, LostTime::default(), LIMITS).disturbances;
         assert_eq!(both.len(), 2, "{both:?}");
     }
 
@@ -216,7 +277,8 @@ mod tests {
             driver_silent: true,
             ..counting
         };
-        let found = check_quiet(&idle, &stretch(counting, after, 0), LIMITS).disturbances;
+        let found = check_quiet(&idle, &stretch(counting, after, 0), LostTime::default(), LIMITS)
+            .disturbances;
         assert_eq!(
             found,
             [
@@ -228,7 +290,7 @@ mod tests {
                 "the NVIDIA driver did not answer",
             ]
         );
-        assert_eq!(check_quiet(&idle, &idle, LIMITS).disturbances, [""; 0]);
+        assert_eq!(check_quiet(&idle, &idle, LostTime::default(), LIMITS).disturbances, [""; 0]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use formats::cell_report::CellReport;
 
+use crate::base::shown::as_shown;
 use crate::cell::runner::{
     Measured, ResultFormat, measured_from_report, parse_llama_bench_json, parse_profile_text,
 };
@@ -29,6 +30,8 @@ pub(crate) struct CellNumbers {
     pub(crate) report: Option<CellReport>,
     /// The same as it was written, with what this version does not know.
     pub(crate) report_json: Option<serde_json::Value>,
+    /// What of the result could not be read, a sentence each.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Reads the result of a cell at a prompt length.
@@ -40,11 +43,13 @@ pub(crate) fn parse_result(
     prompt_target_len: u64,
     leavings: &Leavings,
 ) -> Result<CellNumbers, String> {
-    let plain = |measured| CellNumbers { measured, report: None, report_json: None };
+    let plain = |measured, notes| CellNumbers { measured, report: None, report_json: None, notes };
     let numbers = match format {
         ResultFormat::Report => parse_report(prompt_target_len, leavings.report.as_deref())?,
         ResultFormat::ProfileText => {
-            plain(parse_profile_text(&format!("{}\n{}", leavings.stdout, leavings.stderr)))
+            let shown = as_shown(&format!("{}\n{}", leavings.stdout, leavings.stderr));
+            let (measured, notes) = parse_profile_text(&shown);
+            plain(measured, notes)
         }
         ResultFormat::LlamaBenchJson if leavings.stdout_omitted_bytes > 0 => {
             return Err(format!(
@@ -52,10 +57,14 @@ pub(crate) fn parse_result(
                 leavings.stdout_omitted_bytes
             ));
         }
-        ResultFormat::LlamaBenchJson => plain(parse_llama_bench_json(&leavings.stdout)),
+        ResultFormat::OpenaiStream => return Err("no client asked the server".to_owned()),
+        ResultFormat::LlamaBenchJson => plain(parse_llama_bench_json(&leavings.stdout), Vec::new()),
     };
     if numbers.measured.is_empty() {
-        return Err("the result has no speed".to_owned());
+        return Err(match numbers.notes.is_empty() {
+            true => "the result has no speed".to_owned(),
+            false => format!("the result has no speed: {}", numbers.notes.join("; ")),
+        });
     }
     Ok(numbers)
 }
@@ -78,6 +87,7 @@ fn parse_report(prompt_target_len: u64, text: Option<&str>) -> Result<CellNumber
             measured: measured_from_report(&report),
             report: Some(report),
             report_json: Some(json),
+            notes: Vec::new(),
         }),
     }
 }

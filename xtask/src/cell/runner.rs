@@ -14,10 +14,14 @@ use crate::model::reference::ModelKind;
 pub(crate) use measured::{
     Measured, measured_from_report, parse_llama_bench_json, parse_profile_text,
 };
+use server::{RawServer, check_server};
 use template::{Argument, Placeholder, Template};
+
+pub(crate) use server::{Api, PromptForm, Server, Tokenize};
 
 pub(crate) mod file;
 mod measured;
+mod server;
 mod template;
 
 /// How one cell is measured.
@@ -30,8 +34,14 @@ pub(crate) struct Runner {
     pub(crate) models: ModelNeed,
     /// What to build before the first cell; `None` for a program that already exists.
     pub(crate) build: Option<Build>,
+    /// Whether it counts the tokens that it works on; where not, its rows say nothing of them.
+    pub(crate) counts: bool,
+    /// Whether it ends by itself at an end-of-sequence token.
+    pub(crate) may_stop: bool,
     /// What its output is searched for.
     pub(crate) signatures: Arc<Signatures>,
+    /// How the server is asked, where the command starts one.
+    pub(crate) server: Option<Server>,
     command: Vec<Argument>,
     env: BTreeMap<String, Template>,
 }
@@ -46,6 +56,8 @@ pub(crate) enum ResultFormat {
     ProfileText,
     /// JSON or JSON lines of llama.cpp's `llama-bench`; see [`parse_llama_bench_json`].
     LlamaBenchJson,
+    /// The command starts a server, which is measured by request; see `cell::serving`.
+    OpenaiStream,
 }
 
 /// Which models a runner can load.
@@ -85,6 +97,34 @@ pub(crate) struct CellVars {
     pub(crate) report: String,
     /// `{target_dir}`: cargo's target folder, which holds what `build` made.
     pub(crate) target_dir: String,
+    /// What a server is told; see [`ServerVars`].
+    pub(crate) server: ServerVars,
+}
+
+/// What the command line of a server may speak of besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ServerVars {
+    /// `{port}`: a port of this machine that was free a moment ago, once it is chosen.
+    pub(crate) port: Option<u16>,
+    /// `{concurrency}`: streams that ask at the same time, at least one.
+    pub(crate) concurrency: u64,
+}
+
+/// Tokens of context beyond prompt and answer: what a chat template adds, and the first guess at a
+/// prompt of the right length may have too many.
+const SPARE_CONTEXT_TOKENS: u64 = 128;
+
+impl CellVars {
+    /// How many streams ask at the same time.
+    pub(crate) fn concurrency(&self) -> u64 {
+        self.server.concurrency.max(1)
+    }
+
+    /// `{context_tokens}`: the context that one request needs.
+    fn context_tokens(&self) -> u64 {
+        let answer = self.max_tokens.max(self.warmup_tokens);
+        self.prompt_tokens.saturating_add(answer).saturating_add(SPARE_CONTEXT_TOKENS)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -99,10 +139,19 @@ struct RawRunner {
     #[serde(default)]
     env: BTreeMap<String, String>,
     build: Option<Build>,
+    #[serde(default = "yes")]
+    counts_tokens: bool,
+    #[serde(default)]
+    stops_at_end_of_sequence: bool,
     #[serde(default)]
     oom_patterns: Vec<String>,
     #[serde(default)]
     oom_ignore: Vec<String>,
+    server: Option<RawServer>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One argument, or some that stand or fall together.
@@ -157,7 +206,25 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
             "nothing mentions {{model_path}} or {{model}}: every cell would measure the same model"
         );
     }
-    if !mentions(Placeholder::PromptTokens) {
+    let is_server = raw.result == ResultFormat::OpenaiStream;
+    if is_server && !mentions(Placeholder::Port) {
+        bail!(
+            "`result` is `openai-stream`, but nothing mentions {{port}}, which it must listen on"
+        );
+    }
+    if let Some(of_server) = Placeholder::OF_SERVERS.iter().find(|it| mentions(**it))
+        && !is_server
+    {
+        bail!("{{{}}} has a value only where `result` is `openai-stream`", of_server.name());
+    }
+    let server = match raw.server {
+        Some(server) if is_server => Some(check_server(server).context("`[server]`")?),
+        None if is_server => bail!("`result` is `openai-stream`, but there is no `[server]`"),
+        Some(_) => bail!("`[server]` is of use only where `result` is `openai-stream`"),
+        None => None,
+    };
+    // The client of a server makes the prompt.
+    if !is_server && !mentions(Placeholder::PromptTokens) {
         bail!("nothing mentions {{prompt_tokens}}: every cell would measure the same length");
     }
     if raw.result == ResultFormat::Report && !mentions(Placeholder::Report) {
@@ -169,7 +236,10 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         result: raw.result,
         models: raw.models,
         build: raw.build,
+        counts: raw.counts_tokens,
+        may_stop: raw.stops_at_end_of_sequence,
         signatures: Signatures::with_own(&raw.oom_patterns, &raw.oom_ignore)?,
+        server,
         command,
         env,
     })

@@ -18,6 +18,7 @@ use super::outcome::CellOutcome;
 use super::quiet::{QuietLimits, Stretch, check_quiet};
 use super::result::{CellNumbers, Leavings, parse_result};
 use super::runner::ResultFormat;
+use super::serving::figures::numbers_of;
 use super::spec::CellSpec;
 use crate::oom_record::OomEntry;
 use crate::sys::boot::is_another_boot;
@@ -81,6 +82,16 @@ impl End {
         }
     }
 
+    /// What disturbed a cell that was measured, in words.
+    pub(crate) fn disturbance(&self) -> Option<String> {
+        match self {
+            End::Ran(outcome) if self.classification().is_none() && !self.was_interrupted() => {
+                outcome.disturbance()
+            }
+            _ => None,
+        }
+    }
+
     fn peak_bytes(&self) -> Option<u64> {
         match self {
             End::Ran(outcome) => outcome.end.rss_peak_bytes,
@@ -94,6 +105,8 @@ impl End {
 pub(crate) struct Watch {
     /// How long before the launch; the pause between two cells serves.
     pub(crate) pause: Duration,
+    /// Load is judged over runs of at least this length: the system counts it in hundredths of a second.
+    pub(crate) shortest: Duration,
     pub(crate) limits: QuietLimits,
 }
 
@@ -180,6 +193,14 @@ impl<E: Executor> Session<E> {
                 None => return Ok(End::Interrupted),
             },
         };
+        let with_port = match spec.runner.server {
+            None => None,
+            Some(_) => match self.executor.find_free_port() {
+                Ok(port) => Some(spec.with_port(port)),
+                Err(error) => return Ok(End::NotStarted(format!("{error:#}"))),
+            },
+        };
+        let spec = with_port.as_ref().unwrap_or(spec);
         ledger.note_launch(LaunchNote {
             time: self.executor.now(),
             boot: self.executor.boot_id().to_owned(),
@@ -191,18 +212,27 @@ impl<E: Executor> Session<E> {
             Err(error) => return Ok(End::NotStarted(format!("{error:#}"))),
         };
         let quiet = before.zip(watch).map(|(before, watch)| {
-            let end = self.executor.sample_host();
+            let mut end = self.executor.sample_host();
+            if child.wall < watch.shortest {
+                end.busy = None;
+            }
             let during = Stretch { start: before.end, end, wall: child.wall, own: child.cpu };
-            check_quiet(&before, &during, watch.limits)
+            check_quiet(&before, &during, child.lost, watch.limits)
         });
         let numbers = read(&mut self.executor, &child);
-        Ok(End::Ran(Box::new(CellOutcome { quiet, ..CellOutcome::new(child, numbers) })))
+        Ok(End::Ran(Box::new(CellOutcome {
+            quiet,
+            ..CellOutcome::new(child, numbers, spec.asked())
+        })))
     }
 
     /// The pause before a run, watched: load within it is load before the run. `None` where an
     /// interrupt ended it.
     fn watch_pause(&mut self, pause: Duration) -> Option<Stretch> {
         let start = self.executor.sample_host();
+        if pause.is_zero() {
+            return Some(Stretch { start, end: start, wall: pause, own: Duration::ZERO });
+        }
         let wall = self.executor.pause(pause)?;
         let end = self.executor.sample_host();
         Some(Stretch { start, end, wall, own: Duration::ZERO })
@@ -257,13 +287,21 @@ fn read_numbers(
     end: &ChildEnd,
 ) -> Result<CellNumbers, String> {
     let format = spec.runner.result;
+    if let Some(served) = &end.served {
+        return match served {
+            Ok(served) => numbers_of(served, spec.vars.prompt_tokens, spec.vars.max_tokens),
+            Err(failure) => Err(failure.reason.clone()),
+        };
+    }
     let leavings = Leavings {
         stdout: end.stdout.text(),
         stdout_omitted_bytes: end.stdout.omitted_bytes(),
         stderr: end.stderr.text(),
         report: match format {
             ResultFormat::Report => executor.read_text(&spec.report_path(), REPORT_LIMIT_BYTES),
-            ResultFormat::ProfileText | ResultFormat::LlamaBenchJson => None,
+            ResultFormat::ProfileText
+            | ResultFormat::LlamaBenchJson
+            | ResultFormat::OpenaiStream => None,
         },
     };
     parse_result(format, spec.vars.prompt_tokens, &leavings)

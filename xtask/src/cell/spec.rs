@@ -8,6 +8,11 @@ use std::time::Duration;
 
 use super::child::ChildSpec;
 use super::runner::{CellVars, Runner, render_command, render_env};
+use super::serving::ClientPlan;
+use super::work::Asked;
+
+/// How long a server has to give its memory back after SIGTERM before SIGKILL follows.
+const SERVER_GRACE: Duration = Duration::from_secs(15);
 
 /// What to start for one cell.
 #[derive(Debug, Clone)]
@@ -37,6 +42,16 @@ impl CellSpec<'_> {
         self.base_env.iter().cloned().chain(own).chain(self.env.iter().cloned()).collect()
     }
 
+    /// What its result is held against.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
+            prompt_tokens: self.vars.prompt_tokens,
+            max_tokens: self.vars.max_tokens,
+            counts: self.runner.counts,
+            may_stop: self.runner.may_stop,
+        }
+    }
+
     pub(crate) fn report_path(&self) -> PathBuf {
         self.root.join(&self.vars.report)
     }
@@ -50,7 +65,33 @@ impl CellSpec<'_> {
         child.timeout = Some(self.timeout);
         child.memory_limit_bytes = self.memory_limit_bytes;
         child.signatures = Arc::clone(&self.runner.signatures);
+        child.client = self.client();
+        if child.client.is_some() {
+            child.grace = SERVER_GRACE;
+        }
         child
+    }
+
+    /// The same with a port for its server.
+    pub(crate) fn with_port(&self, port: u16) -> CellSpec<'_> {
+        let mut spec = self.clone();
+        spec.vars.server.port = Some(port);
+        spec
+    }
+
+    /// What is asked of the server that it starts, where it does.
+    fn client(&self) -> Option<ClientPlan> {
+        let server = self.runner.server.as_ref()?;
+        Some(ClientPlan {
+            server: server.clone(),
+            port: self.vars.server.port?,
+            model: server.model_name(&self.vars),
+            prompt_tokens: self.vars.prompt_tokens,
+            max_tokens: self.vars.max_tokens,
+            warmup_tokens: self.vars.warmup_tokens,
+            concurrency: self.vars.concurrency(),
+            timeout: Some(self.timeout),
+        })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::cell::quiet::SweepQuiet;
+
 /// Measure models at prompt lengths, one process per cell, and never launch a cell that is known to
 /// run out of memory.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -36,6 +38,10 @@ pub(crate) struct Args {
     /// Limit the address space of each cell, in MiB, so that a real out-of-memory does no harm.
     #[arg(long, value_name = "N")]
     pub(crate) cell_memory_limit_mb: Option<u64>,
+    /// What becomes of a cell that other load, sleep, throttling or a stop disturbed: it is not looked
+    /// at, noted, or repeated (at most twice).
+    #[arg(long, value_enum, value_name = "RULE")]
+    pub(crate) quiet: Option<SweepQuiet>,
     /// The CSV to write, which must not exist. By default it is named for machine and date.
     #[arg(long, value_name = "PATH", conflicts_with = "resume")]
     pub(crate) output: Option<PathBuf>,
@@ -114,5 +120,8 @@ Examples:
   cargo xtask sweep --models \"tiny models/*\" --lengths \"512 2048\" --max-tokens 16
   cargo xtask sweep --resume benchmarks/cpu_xeon_small_2026-07-06.csv
   cargo xtask sweep --fake-oom tiny:512 --output /tmp/try.csv
+  cargo xtask sweep --runner llama-server --models models/smollm2-135m --lengths 128
+
+Other engines, servers among them, have recipes in docs/RUNNERS.md.
 
 The formats are in docs/FORMATS.md.";

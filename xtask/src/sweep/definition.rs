@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use crate::base::definition::parse_toml;
 use crate::base::repeated::find_repeated;
+use crate::cell::grid::Order;
 use crate::cell::journal::request::{Device, Request};
+use crate::cell::quiet::SweepQuiet;
 use crate::sys::hardware::{Backend, HostFacts};
 
 /// The ladder that is shipped for GPU machines.
@@ -23,6 +25,8 @@ pub(crate) struct SweepConfig {
     pub(crate) models: Vec<String>,
     /// Prompt lengths in tokens, in order, none twice.
     pub(crate) lengths: Vec<u64>,
+    /// Streams that ask a server at the same time, each number an axis of its own; none twice.
+    pub(crate) concurrency: Vec<u64>,
     pub(crate) max_tokens: u64,
     pub(crate) warmup_tokens: u64,
     pub(crate) timeout: Duration,
@@ -32,6 +36,10 @@ pub(crate) struct SweepConfig {
     pub(crate) runner: String,
     pub(crate) threads: Option<u64>,
     pub(crate) cell_memory_limit_mb: Option<u64>,
+    pub(crate) quiet: SweepQuiet,
+    /// How often each cell is measured.
+    pub(crate) repeats: u64,
+    pub(crate) order: Order,
     /// What computes, as the output is named.
     pub(crate) device: Device,
 }
@@ -41,6 +49,8 @@ pub(crate) struct SweepConfig {
 struct RawSweepConfig {
     models: Vec<String>,
     lengths: Vec<u64>,
+    #[serde(default = "default_concurrency")]
+    concurrency: Vec<u64>,
     #[serde(default = "default_max_tokens")]
     max_tokens: u64,
     #[serde(default = "default_warmup_tokens")]
@@ -56,7 +66,17 @@ struct RawSweepConfig {
     threads: Option<u64>,
     cell_memory_limit_mb: Option<u64>,
     #[serde(default)]
+    quiet: SweepQuiet,
+    #[serde(default = "default_repeats")]
+    repeats: u64,
+    #[serde(default)]
+    order: Order,
+    #[serde(default)]
     device: Device,
+}
+
+fn default_concurrency() -> Vec<u64> {
+    vec![1]
 }
 
 fn default_max_tokens() -> u64 {
@@ -69,6 +89,10 @@ fn default_warmup_tokens() -> u64 {
 
 fn default_timeout_s() -> f64 {
     300.0
+}
+
+fn default_repeats() -> u64 {
+    1
 }
 
 fn default_runner() -> String {
@@ -101,6 +125,7 @@ pub(crate) fn parse_sweep_config(
     let config = SweepConfig {
         models: request.models.clone().unwrap_or(raw.models),
         lengths: request.lengths.clone().unwrap_or(raw.lengths),
+        concurrency: raw.concurrency,
         max_tokens: request.max_tokens.unwrap_or(raw.max_tokens),
         warmup_tokens: request.warmup_tokens.unwrap_or(raw.warmup_tokens),
         timeout: parse_seconds("timeout", request.timeout_s.unwrap_or(raw.timeout_s))?,
@@ -112,6 +137,9 @@ pub(crate) fn parse_sweep_config(
         runner: request.runner.clone().unwrap_or(raw.runner),
         threads: raw.threads,
         cell_memory_limit_mb: request.cell_memory_limit_mb.or(raw.cell_memory_limit_mb),
+        quiet: request.quiet.unwrap_or(raw.quiet),
+        repeats: raw.repeats,
+        order: raw.order,
         device: raw.device,
     };
     check_config(&config)?;
@@ -131,8 +159,19 @@ fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
     if config.max_tokens == 0 {
         bail!("generating 0 tokens leaves nothing to measure");
     }
+    if config.repeats == 0 {
+        bail!("`repeats` is 0: every cell is measured at least once");
+    }
     if config.timeout.is_zero() {
         bail!("a timeout of 0 would end every cell at once");
+    }
+    if config.concurrency.is_empty() || config.concurrency.contains(&0) {
+        bail!("`concurrency` needs one number of streams at least, and none of 0");
+    }
+    let repeated = find_repeated(&config.concurrency);
+    if !repeated.is_empty() {
+        let list: Vec<String> = repeated.iter().map(u64::to_string).collect();
+        bail!("these numbers of streams are listed more than once: {}", list.join(", "));
     }
     let repeated = find_repeated(&config.lengths);
     if !repeated.is_empty() {
@@ -232,6 +271,12 @@ mod tests {
         );
         assert_eq!(refused("[]"), "the sweep has no prompt lengths");
         assert_eq!(refused("[0]"), "a prompt length of 0 cannot be measured");
+        assert_eq!(
+            refused("[1]\nconcurrency = [4, 4]"),
+            "these numbers of streams are listed more than once: 4"
+        );
+        assert!(refused("[1]\nconcurrency = [0]").contains("none of 0"));
+        assert!(refused("[1]\nconcurrency = []").contains("one number of streams at least"));
         let key = refused("[1]\ncool_down_s = 2");
         assert!(key.contains("s.toml:3: unknown key `cool_down_s`"), "{key}");
         for bad in ["-1.0", "nan", "1e300"] {

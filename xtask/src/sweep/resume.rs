@@ -2,6 +2,7 @@
 //! would not is taken over with a note.
 
 use crate::cell::journal::Settings;
+use crate::cell::quiet::SweepQuiet;
 
 /// What a resumed sweep changes of its earlier start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,7 +30,11 @@ pub(crate) fn compare_settings(then: &Settings, now: &Settings) -> Changes {
     refuse("hardware", then.hardware.clone(), now.hardware.clone());
     refuse("device", format!("{:?}", then.device), format!("{:?}", now.device));
     refuse("lengths", format!("{:?}", then.lengths), format!("{:?}", now.lengths));
+    let streams = |settings: &Settings| settings.concurrency.clone().unwrap_or(vec![1]);
+    refuse("concurrency", format!("{:?}", streams(then)), format!("{:?}", streams(now)));
     refuse("max_tokens", then.max_tokens.to_string(), now.max_tokens.to_string());
+    let repeats = |settings: &Settings| settings.repeats.unwrap_or(1).to_string();
+    refuse("repeats", repeats(then), repeats(now));
     refuse("warmup_tokens", then.warmup_tokens.to_string(), now.warmup_tokens.to_string());
     refuse("threads", or_unset(then.threads), or_unset(now.threads));
     refuse(
@@ -52,6 +57,10 @@ pub(crate) fn compare_settings(then: &Settings, now: &Settings) -> Changes {
     if now.timeout_s > then.timeout_s {
         note("timeout_s", then.timeout_s.to_string(), now.timeout_s.to_string());
     }
+    let quiet = |settings: &Settings| settings.quiet.unwrap_or(SweepQuiet::Off).word().to_owned();
+    note("quiet", quiet(then), quiet(now));
+    let order = |settings: &Settings| format!("{:?}", settings.order.unwrap_or_default());
+    note("order", order(then), order(now));
     note("cooldown_s", then.cooldown_s.to_string(), now.cooldown_s.to_string());
     note("big_cooldown_s", then.big_cooldown_s.to_string(), now.big_cooldown_s.to_string());
     if then.runner_sha256 != now.runner_sha256 && is_same_runner(then, now) {
@@ -119,6 +128,7 @@ mod tests {
             ("models", changes(|s| s.models.clear())),
             ("models", changes(|s| s.models[0].weight_bytes = Some(1))),
             ("lengths", changes(|s| s.lengths.push(1024))),
+            ("concurrency", changes(|s| s.concurrency = Some(vec![1, 4]))),
             ("runner", changes(|s| s.runner = "other".to_owned())),
             ("the program", changes(|s| s.program_sha256 = None)),
             ("threads", changes(|s| s.threads = Some(1))),

@@ -27,7 +27,12 @@ pub(crate) fn render_end(cell: Cell<'_>, end: &End) -> String {
     };
     let said = match end {
         End::Ran(outcome) => match &outcome.numbers {
-            Ok(numbers) if class.is_none() => render_measured(&numbers.measured),
+            Ok(numbers) if class.is_none() => {
+                let speeds = render_measured(&numbers.measured);
+                let disturbed = outcome.disturbance().map(|why| format!("disturbed: {why}"));
+                let notes = numbers.notes.iter().cloned().chain(disturbed);
+                std::iter::once(speeds).chain(notes).collect::<Vec<_>>().join("; ")
+            }
             _ => match outcome.doubt(&cell.name()) {
                 Some(doubt) => format!("{}; {doubt}", outcome.describe()),
                 None => outcome.describe(),

@@ -1,5 +1,7 @@
 //! What a sweep shows: the plan before it, and models × lengths after it. Pure text.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::base::columns::render_columns;
 use crate::cell::grid::Grid;
 use crate::cell::row::{Record, Table};
@@ -13,6 +15,15 @@ pub(crate) struct PlanLine {
     pub(crate) reason: String,
 }
 
+/// What the summary adds to a cell's speed, by model and length.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// Cells whose row was measured while something disturbed them.
+    pub(crate) disturbed: BTreeSet<(String, u64)>,
+    /// Half of the range of decode speeds of several runs, in percent of the median.
+    pub(crate) spread_pct: BTreeMap<(String, u64), f64>,
+}
+
 pub(crate) fn render_plan(lines: &[PlanLine]) -> String {
     let rows: Vec<[String; 4]> = lines
         .iter()
@@ -23,22 +34,30 @@ pub(crate) fn render_plan(lines: &[PlanLine]) -> String {
 }
 
 /// Models × lengths with decode tok/s or the class. Of several rows of a cell the last one counts.
-pub(crate) fn render_summary(grid: &Grid, table: &Table) -> String {
+pub(crate) fn render_summary(grid: &Grid, table: &Table, marks: &Marks) -> String {
     let cell_text = |model: &str, len: u64| {
         let row = table.rows().iter().rev().find(|row| {
             table.value(row, "model") == Some(model)
                 && table.value(row, "prompt_target_len") == Some(len.to_string().as_str())
         });
-        row.map_or("-".to_owned(), |row| render_cell(table, row))
+        let text = row.map_or("-".to_owned(), |row| render_cell(table, row));
+        let cell = (model.to_owned(), len);
+        let spread = marks.spread_pct.get(&cell).map(|pct| format!(" ±{pct:.1} %"));
+        let star = if marks.disturbed.contains(&cell) { "*" } else { "" };
+        format!("{text}{}{star}", spread.unwrap_or_default())
     };
     let lengths = grid.lengths();
     let header = std::iter::once("model".to_owned()).chain(lengths.iter().map(u64::to_string));
     let mut rows = vec![header.collect::<Vec<String>>()];
-    rows.extend(grid.models().iter().map(|model| {
-        let cells = lengths.iter().map(|&len| cell_text(&model.name, len));
-        std::iter::once(model.name.clone()).chain(cells).collect()
+    rows.extend(grid.row_names().into_iter().map(|name| {
+        let cells: Vec<String> = lengths.iter().map(|&len| cell_text(&name, len)).collect();
+        std::iter::once(name).chain(cells).collect()
     }));
-    render_columns(&rows, |column| column > 0)
+    let shown = render_columns(&rows, |column| column > 0);
+    match marks.disturbed.is_empty() {
+        true => shown,
+        false => format!("{shown}\n* disturbed while it was measured"),
+    }
 }
 
 /// A cell of the summary: its class, else its speed.
@@ -73,7 +92,7 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(
-            render_summary(&grid, &table),
+            render_summary(&grid, &table, &Marks::default()),
             "model                     512      2048  8192\n\
              a                 54.30 tok/s  SKIP:oom     -\n\
              long-name  9.00 tok/s prefill         -     -"

@@ -24,6 +24,24 @@ impl Stopwatch {
     }
 }
 
+/// How long the machine has slept since it was started; `None` where no clock says so.
+pub(crate) fn read_slept() -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        // One clock goes on while the machine sleeps, the other does not.
+        let read = |clock| {
+            let time = clock_gettime(clock);
+            Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?).into()
+        };
+        let awake: Option<Duration> = read(ClockId::Monotonic);
+        let all: Option<Duration> = read(ClockId::Boottime);
+        all?.checked_sub(awake?)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// Today's date in local time, `YYYY-MM-DD`.
 pub(crate) fn today() -> String {
     chrono::Local::now().format("%Y-%m-%d").to_string()

@@ -366,6 +366,24 @@ fn a_program_swapped_in_the_middle_is_an_error() {
 }
 
 #[test]
+fn a_script_that_the_command_names_is_pinned_and_an_edit_of_it_is_an_error() {
+    let lab = Lab::new(feature(10.0, 8.0, 0.1));
+    lab.write_runner("scripted", "report", &["/bin/sh", "runner.sh"]);
+    let edit = "if [ $(wc -l < launches.txt 2>/dev/null || echo 0) -ge 4 ]; then echo '#' >> runner.sh; fi";
+    lab.write_scripted_program("runner.sh", "script.toml", edit);
+    let ran = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(2);
+    assert!(ran.stderr.contains("error: the pinned file"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("changed during the run"), "{}", ran.stderr);
+    assert_eq!(lab.launches().len(), 5);
+    assert!(lab.report().contains("; pinned: `runner.sh` "), "{}", lab.report());
+
+    // What was measured before the edit cannot be continued after it.
+    let ran = lab.resume().run().exits_with(2);
+    assert!(ran.stderr.contains("cannot resume: `runner.sh` was "), "{}", ran.stderr);
+    assert_eq!(lab.launches().len(), 5);
+}
+
+#[test]
 fn a_model_swapped_in_the_middle_is_an_error() {
     let lab = Lab::new(feature(10.0, 8.0, 0.1));
     let swap = "[ -s launches.txt ] && echo other > models/m/m.gguf";

@@ -211,8 +211,16 @@ fn a_feature_that_uses_another_is_found() {
 /// self-test's checkout runs this program with its memory peak.
 const STARTERS: &[(&str, &[&str])] = &[
     ("run_child", &["cell", "selftest/checkout/run.rs"]),
-    ("Command::new", &["cell/child/run.rs", "selftest/scripted/run.rs"]),
-    ("process::Command", &["cell/child/run.rs", "selftest/scripted/run.rs", "sys/command.rs"]),
+    ("Command::new", &["cell/child/run.rs", "selftest/scripted/run.rs", "selftest/server/run.rs"]),
+    (
+        "process::Command",
+        &[
+            "cell/child/run.rs",
+            "selftest/scripted/run.rs",
+            "selftest/server/run.rs",
+            "sys/command.rs",
+        ],
+    ),
     ("duct::", &["sys/command.rs"]),
     ("xshell", &["ci/run.rs"]),
     ("nvml_wrapper", &["sys/driver/nvml.rs"]),

@@ -14,9 +14,11 @@ mod pages;
 mod prereg;
 mod report;
 mod scenarios;
+mod servers;
 mod sweep;
 mod tutorial;
 mod verify_lock;
+mod work;
 
 /// The binary under test.
 pub(crate) const XTASK: &str = env!("CARGO_BIN_EXE_xtask");

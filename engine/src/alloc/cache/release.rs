@@ -34,7 +34,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
 
     pub(crate) fn settle_and_lock<'a>(&'a self, mut state: StateGuard<'a, L>) -> StateGuard<'a, L> {
         loop {
-            if !state.unfenced.is_empty() {
+            if !state.unfenced.is_empty() && self.driver.may_wait() {
                 state = self.fence_next(state);
                 continue;
             }
@@ -130,7 +130,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     /// Looks at the events that blocks wait for; those whose work is done are settled.
     pub(super) fn poll_fences(&self) {
         let mut state = self.state.lock();
-        if state.fences.is_empty() || state.phase == Phase::Capturing {
+        if state.fences.is_empty() || state.phase == Phase::Capturing || !self.driver.may_wait() {
             return;
         }
         let fences = std::mem::take(&mut state.fences);

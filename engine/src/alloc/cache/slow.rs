@@ -98,6 +98,8 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             drop(self.call_frees(&[block.to_driver_block(driver_request.stream)]));
             return Err(self.fail(request, DriverError::OutOfMemory));
         }
+        // A miss may have ended a window, and what aged out with it is on its way.
+        self.settle(state);
         Ok(Allocation { address, served: Served::Driver })
     }
 
@@ -179,12 +181,12 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
     }
 
     /// The driver is out of memory: gives everything idle back, waits for the device, trims the
-    /// driver's own pool and asks once more. Within a capture that another thread has begun meanwhile
-    /// nothing is done.
+    /// driver's own pool and asks once more. Within a capture that another thread has begun meanwhile,
+    /// or that somebody has begun past the cache, nothing is done.
     fn rescue(&self, driver_request: DriverRequest) -> Result<Address, DriverError> {
         let mut state = self.state.lock();
         state.counters[Counter::OomRetries] += 1;
-        if state.phase == Phase::Capturing {
+        if state.phase == Phase::Capturing || !self.driver.may_wait() {
             return Err(DriverError::OutOfMemory);
         }
         let barrier = self.raise_barrier(state);

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
@@ -67,6 +68,7 @@ struct Inner {
 #[derive(Default)]
 pub struct SimDriver {
     inner: Mutex<Inner>,
+    captured_beside: AtomicBool,
     hook: Mutex<Option<CallHook>>,
 }
 
@@ -139,6 +141,12 @@ impl SimDriver {
     /// Whether a graph is being captured: then every free is a fault.
     pub fn set_capturing(&self, capturing: bool) {
         self.inner().capturing = capturing;
+    }
+
+    /// Whether somebody captures a stream past the cache: then every wait and every question about an
+    /// event is a fault.
+    pub fn set_captured_beside(&self, captured: bool) {
+        self.captured_beside.store(captured, Ordering::Relaxed);
     }
 
     /// From now on every call is a fault.
@@ -249,8 +257,15 @@ impl Driver for SimDriver {
         Ok(())
     }
 
+    fn may_wait(&self) -> bool {
+        !self.captured_beside.load(Ordering::Relaxed)
+    }
+
     fn synchronize(&self, _stream: Option<DriverStream>) -> Result<(), DriverError> {
         let mut inner = self.call();
+        if !self.may_wait() {
+            inner.counts.faults.push("a wait ends somebody's capture".to_owned());
+        }
         inner.counts.synchronises += 1;
         inner.pending_events.clear();
         Ok(())
@@ -277,7 +292,14 @@ impl Driver for SimDriver {
     }
 
     fn poll_event(&self, event: EventId) -> EventState {
-        match self.call().pending_events.contains(&event.0) {
+        let mut inner = self.call();
+        if !self.may_wait() {
+            inner
+                .counts
+                .faults
+                .push("a question about an event ends somebody's capture".to_owned());
+        }
+        match inner.pending_events.contains(&event.0) {
             true => EventState::Pending,
             false => EventState::Done,
         }

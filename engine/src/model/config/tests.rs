@@ -241,6 +241,10 @@ fn missing_rope_factors_are_warned_of() {
     gguf.metadata.insert("llama.context_length".to_owned(), Value::Unsigned(131_072));
     let warnings = ModelConfig::parse(&gguf).unwrap().warnings;
     assert!(warnings[0].starts_with("the file has no `rope_freqs.weight`"), "{warnings:?}");
+    let mut synthetic = gguf.clone();
+    let tags = Value::Array(Array::String(vec!["synthetic".to_owned()]));
+    synthetic.metadata.insert("general.tags".to_owned(), tags);
+    assert!(ModelConfig::parse(&synthetic).unwrap().warnings.is_empty());
     let info = gguf.tensors["token_embd.weight"].clone();
     gguf.tensors.insert("rope_freqs.weight".to_owned(), info);
     assert!(ModelConfig::parse(&gguf).unwrap().warnings.is_empty());

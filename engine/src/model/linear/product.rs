@@ -84,6 +84,9 @@ struct Work<'a, F> {
 }
 
 impl<'a, F: Format> Work<'a, F> {
+    /// How far ahead weights are asked for: fewer bits are read faster, so they are asked for earlier.
+    const AHEAD: usize = if F::BITS <= 5 { 2 * PREFETCH_BYTES } else { PREFETCH_BYTES };
+
     fn new(tiles: &'a [u8], columns: usize, inputs: &Inputs<'a>, out: &'a Output<'a>) -> Self {
         let width = columns / (COLUMNS * F::UNITS);
         let groups = tiles.len() / (width * F::TILE_BYTES);
@@ -124,13 +127,9 @@ impl<'a, F: Format> Work<'a, F> {
     ) {
         let mut totals = [[S::splat(0.0); M]; P];
         for (index, tile) in tiles.chunks_exact(F::TILE_BYTES).enumerate() {
-            if M == 1 {
-                for line in 0..F::TILE_BYTES.div_ceil(LINE) {
-                    S::prefetch(tile.as_ptr().wrapping_add(PREFETCH_BYTES + line * LINE));
-                }
-            }
             for (own, totals) in totals.iter_mut().enumerate() {
-                add_products::<S, F, M>(tile.as_ptr(), part + own, index, acts, totals);
+                let ahead = (M == 1 && own == 0).then_some(Self::AHEAD);
+                add_products::<S, F, M>(tile.as_ptr(), part + own, index, acts, totals, ahead);
             }
         }
         for (own, totals) in totals.iter().enumerate() {
@@ -146,7 +145,9 @@ pub(super) const LINE: usize = 64;
 /// How far ahead of one row's products weights are asked for.
 pub(super) const PREFETCH_BYTES: usize = 2048;
 
-/// Adds the products of a part of tile number `index` with `M` rows of activations.
+/// Adds the products of a part of tile number `index` with `M` rows of activations. What lies so far
+/// `ahead` of the tile is asked for, a share with each unit: more at once would keep the tile itself
+/// waiting.
 #[inline(always)]
 unsafe fn add_products<S: Simd, F: Format, const M: usize>(
     tile: *const u8,
@@ -154,9 +155,16 @@ unsafe fn add_products<S: Simd, F: Format, const M: usize>(
     index: usize,
     acts: &[&[Quantised]; M],
     totals: &mut [S::F; M],
+    ahead: Option<usize>,
 ) {
     let Scales { scales, offsets } = F::scales::<S>(tile, part);
+    let lines = F::TILE_BYTES.div_ceil(LINE);
     for unit in 0..F::UNITS {
+        if let Some(ahead) = ahead {
+            for line in lines * unit / F::UNITS..lines * (unit + 1) / F::UNITS {
+                S::prefetch(tile.wrapping_add(ahead + line * LINE));
+            }
+        }
         let weights = F::integers::<S>(tile, unit, part);
         for (total, acts) in totals.iter_mut().zip(acts) {
             let act = acts.get_unchecked(index * F::UNITS + unit);

@@ -1,6 +1,7 @@
 //! The threads: they spin for a moment between regions, then sleep.
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -28,7 +29,7 @@ struct Job {
 struct Shared {
     state: AtomicU64,
     job: UnsafeCell<Option<Job>>,
-    /// The next item, counted over all phases.
+    /// The next ticket, counted over all stages.
     next: AtomicUsize,
     /// Items that are done, over all phases.
     done: AtomicUsize,
@@ -181,26 +182,82 @@ impl Shared {
             let job = (*self.job.get()).expect("an open region has a job");
             (&*job.work, &*job.phases)
         };
-        let (mut phase, mut first) = (0, 0);
+        let mut stages = Stages::new(phases);
+        let mut stage = stages.next();
         loop {
-            let item = self.next.fetch_add(1, Ordering::Relaxed);
-            while phase < phases.len() && item >= first + phases[phase] {
-                first += phases[phase];
-                phase += 1;
+            let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+            while stage.as_ref().is_some_and(|stage| ticket >= stage.first_ticket + stage.items) {
+                stage = stages.next();
             }
-            // Everything of the phases before; at the end, everything.
-            if self.done.load(Ordering::Acquire) < first {
-                wait_until(|| self.done.load(Ordering::Acquire) >= first);
+            // Everything of the stages before; at the end, everything.
+            let before = stage.as_ref().map_or(stages.items, |stage| stage.first);
+            if self.done.load(Ordering::Acquire) < before {
+                wait_until(|| self.done.load(Ordering::Acquire) >= before);
             }
-            if phase == phases.len() {
-                return;
-            }
+            let Some(stage) = &stage else { return };
             let abandon = Abandon(self);
-            work(phase, item - first);
+            work(stage.phase, ticket - stage.first_ticket);
+            // Whoever does the last item goes on with what is one item, and the others wait once.
+            if self.done.fetch_add(1, Ordering::AcqRel) + 1 == stage.first + stage.items {
+                for phase in stage.tails.clone().filter(|&phase| phases[phase] == 1) {
+                    work(phase, 0);
+                    self.done.fetch_add(1, Ordering::Release);
+                }
+            }
             std::mem::forget(abandon);
-            self.done.fetch_add(1, Ordering::Release);
         }
     }
+}
+
+/// A phase whose items threads take, and those of a single item that follow: its tails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stage {
+    phase: usize,
+    items: usize,
+    /// Tickets of the stages before.
+    first_ticket: usize,
+    /// Items of all phases before.
+    first: usize,
+    /// Phases with one item, or none.
+    tails: Range<usize>,
+}
+
+/// The stages of a region, in order.
+struct Stages<'a> {
+    phases: &'a [usize],
+    phase: usize,
+    tickets: usize,
+    /// Items of the phases that were passed.
+    items: usize,
+}
+
+impl<'a> Stages<'a> {
+    fn new(phases: &'a [usize]) -> Self {
+        Self { phases, phase: 0, tickets: 0, items: 0 }
+    }
+}
+
+impl Iterator for Stages<'_> {
+    type Item = Stage;
+
+    fn next(&mut self) -> Option<Stage> {
+        let rest = &self.phases[self.phase..];
+        let phase = self.phase + rest.iter().position(|&items| items > 0)?;
+        let items = self.phases[phase];
+        let after = &self.phases[phase + 1..];
+        let tails = after.iter().position(|&items| items > 1).unwrap_or(after.len());
+        let tails = phase + 1..phase + 1 + tails;
+        let (first_ticket, first) = (self.tickets, self.items);
+        self.tickets += items;
+        self.items += items + self.phases[tails.clone()].iter().sum::<usize>();
+        self.phase = tails.end;
+        Some(Stage { phase, items, first_ticket, first, tails })
+    }
+}
+
+/// Borders at which threads wait for each other.
+pub(super) fn borders(phases: &[usize]) -> usize {
+    Stages::new(phases).count().saturating_sub(1)
 }
 
 /// Dropped where an item panics: nobody waits for what will not be done.
@@ -218,12 +275,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn phases_of_one_item_are_tails_of_those_before() {
+        let stages = |phases| Stages::new(phases).collect::<Vec<_>>();
+        let stage = |phase, items, first_ticket, first, tails| Stage {
+            phase,
+            items,
+            first_ticket,
+            first,
+            tails,
+        };
+        assert_eq!(
+            stages(&[0, 1, 1, 4, 0, 1, 1, 3]),
+            [stage(1, 1, 0, 0, 2..3), stage(3, 4, 1, 2, 4..7), stage(7, 3, 5, 8, 8..8)]
+        );
+        assert_eq!(stages(&[0, 0]), []);
+        assert_eq!(stages(&[1]), [stage(0, 1, 0, 0, 1..1)]);
+        assert_eq!((borders(&[1, 1, 4, 1, 3, 1]), borders(&[2]), borders(&[])), (2, 0, 0));
+    }
+
+    #[test]
     fn a_panic_on_any_thread_reaches_the_caller_and_the_pool_goes_on() {
         let pool = Pool::start(3);
         for bad in 0..6 {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                pool.run(&[3, 3], &|phase, item| {
-                    assert!(phase * 3 + item != bad, "item {bad}");
+                pool.run(&[3, 1, 2], &|phase, item| {
+                    assert!([0, 3, 4][phase] + item != bad, "item {bad}");
                 });
             }));
             assert!(result.is_err(), "item {bad}");

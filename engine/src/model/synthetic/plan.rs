@@ -30,6 +30,8 @@ pub(super) fn plan_metadata(geometry: &Geometry, name: &str) -> Vec<(String, Val
         ("general.architecture".to_owned(), Value::String(arch.to_owned())),
         ("general.name".to_owned(), Value::String(name.to_owned())),
         ("general.tags".to_owned(), Value::Array(Array::String(vec!["synthetic".to_owned()]))),
+        // With this llama.cpp takes a file without a tokenizer.
+        ("tokenizer.ggml.model".to_owned(), Value::String("none".to_owned())),
     ];
     let mut add = |suffix: &str, value| metadata.push((format!("{arch}.{suffix}"), value));
     add("block_count", number(geometry.layers));

@@ -221,7 +221,12 @@ impl<'a, E: Executor> Comparison<'a, E> {
             quiet: plan.quiet,
             pause,
         };
-        let end = self.session.run(cell, &spec, Some(Watch { pause, limits }), &mut entries)?;
+        let end = self.session.run(
+            cell,
+            &spec,
+            Some(Watch { pause, shortest: Duration::ZERO, limits }),
+            &mut entries,
+        )?;
         let is_interrupted = end.was_interrupted() || self.session.executor().is_interrupted();
         Ok(if is_interrupted { Step::Interrupted } else { Step::Next })
     }

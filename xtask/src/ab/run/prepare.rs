@@ -13,6 +13,7 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::cell::guard::file::read_guard_of_model;
 use crate::cell::guard::{Guard, RecordRule};
+use crate::cell::pins::file::watch_pins;
 use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store, render_command};
 use crate::cell::spec::CellSpec;
 use crate::model::reference::{ModelKind, ResolvedModel, is_weight_file};
@@ -209,6 +210,10 @@ fn find(
     let (model_files, model_sha256) = watch_model(root, &model)?;
     identity.model_sha256 = model_sha256;
     watched.extend(model_files);
+    let model_path = root.join(&model.path);
+    let (pins, pinned) = watch_pins(root, &command, &model_path, &env::read_scrub(root))?;
+    identity.pins = pins;
+    watched.extend(pinned);
     Ok(Found { model, runner, baseline_runner, identity, watched })
 }
 
@@ -223,6 +228,7 @@ fn vars_of(plan: &AbPlan, model: &ResolvedModel, report: &str) -> CellVars {
         threads: plan.threads,
         report: report.to_owned(),
         target_dir: env::read_target_dir(),
+        server: Default::default(),
     }
 }
 

@@ -23,14 +23,21 @@ use crate::cell::capture::Capture;
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::evidence::search::Search;
 use crate::cell::evidence::verdict::judge;
+use crate::cell::quiet::LostTime;
+use crate::cell::serving::run::Client;
+use crate::cell::serving::{FailureKind, ServeFailure, Served};
 use crate::sys::interrupt::{Interrupt, poll_for};
-use crate::sys::{host, kernel_log};
+use crate::sys::{clock, host, kernel_log};
 
 /// How often memory is looked at while a child runs.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// How long output may still arrive after a child and its group ended: a process that left the
 /// group can hold the pipe open for ever.
 const DRAIN_LIMIT: Duration = Duration::from_millis(500);
+/// How long a server may take to die of what made a request fail before it is taken to live on.
+const DEATH_LIMIT: Duration = Duration::from_secs(2);
+/// How long a client may take to notice that its server has ended.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes that one read takes at most.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -40,6 +47,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// When it cannot be started at all. How it ends is never an error.
 pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Result<ChildEnd> {
     let oom_kills_before = host::read_cgroup_oom_kills();
+    let slept_before = clock::read_slept();
     let start = Instant::now();
     let mut child = command(spec)
         .spawn()
@@ -51,12 +59,17 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
     ];
     let exited = watch_exit(pid).inspect_err(|_| kill_group(pid, Signal::KILL))?;
     let mut watch = Watch::new(spec, start);
+    let client = spec.client.clone().map(Client::start).transpose();
+    let client = client.inspect_err(|_| kill_group(pid, Signal::KILL))?;
+    let mut served = None;
 
     while !watch.has_exited {
         watch.act(pid, interrupt);
         let interrupt_fd = watch.stopped.is_none().then(|| interrupt.wake_fd());
-        watch.has_exited =
-            poll(&mut streams, Some(exited.as_fd()), interrupt_fd, watch.next_look());
+        let client = client.as_ref().filter(|_| served.is_none());
+        let others = [interrupt_fd, client.map(Client::done)];
+        watch.has_exited = poll(&mut streams, Some(exited.as_fd()), others, watch.next_look());
+        served = client.and_then(Client::take).inspect(|end| watch.note_served(end)).or(served);
     }
     // The leader has ended but is not reaped yet, so its group's number cannot belong to anybody
     // else: whoever is left in the group is ended before the next cell starts.
@@ -66,11 +79,15 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
     let wall = start.elapsed();
     // `Child` must not wait again for a process that is gone.
     drop(child);
+    let served = client.map(|client| served.unwrap_or_else(|| client.give_up(CLIENT_PATIENCE)));
 
     let drain_until = Instant::now() + DRAIN_LIMIT;
     while streams.iter().any(Stream::is_open) && Instant::now() < drain_until {
         let left = drain_until.saturating_duration_since(Instant::now());
-        poll(&mut streams, None, None, left);
+        poll(&mut streams, None, [None, None], left);
+    }
+    if let Some(Err(failure)) = &served {
+        streams[1].hear(&failure.said);
     }
     let [stdout, stderr] = streams.map(Stream::ended);
     let was_killed = watch.stopped.is_none() && exit.is_sigkill();
@@ -78,7 +95,10 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
         exit,
         said: judge(
             &spec.signatures,
-            exit != ExitKind::Code(0),
+            match (&served, watch.stopped) {
+                (Some(served), Some(StopReason::Finished)) => served.is_err(),
+                _ => exit != ExitKind::Code(0),
+            },
             (&stderr.search, &stderr.capture),
             (&stdout.search, &stdout.capture),
         ),
@@ -86,6 +106,13 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
         wall,
         cpu: usage.cpu,
         rss_peak_bytes: usage.rss_peak_bytes,
+        lost: LostTime {
+            slept: clock::read_slept()
+                .zip(slept_before)
+                .and_then(|(after, before)| after.checked_sub(before))
+                .unwrap_or_default(),
+            stopped: watch.halted,
+        },
         stdout: stdout.capture,
         stderr: stderr.capture,
         available_low_bytes: watch.available_low_bytes,
@@ -94,6 +121,7 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
         cgroup_oom_kills: host::read_cgroup_oom_kills()
             .zip(oom_kills_before)
             .map(|(after, before)| after.saturating_sub(before)),
+        served,
     })
 }
 
@@ -162,6 +190,13 @@ impl Stream {
         self.pipe.is_some()
     }
 
+    /// Takes lines as if they had been written, for the search alone: what a server said in an answer.
+    fn hear(&mut self, lines: &[String]) {
+        for line in lines {
+            self.search.feed(format!("\n{line}\n").as_bytes());
+        }
+    }
+
     /// The same, with its last line looked at.
     fn ended(mut self) -> Stream {
         self.search.end();
@@ -189,11 +224,16 @@ struct Watch {
     timeout: Option<Duration>,
     grace: Duration,
     stopped: Option<StopReason>,
+    /// When it is to end because its client has, and why.
+    end_at: Option<(Instant, StopReason)>,
     /// When SIGKILL follows on SIGTERM.
     kill_at: Option<Instant>,
     has_exited: bool,
+    last_sample: Instant,
     next_sample: Instant,
     available_low_bytes: Option<u64>,
+    /// How long it was found to be stopped, as far as looks now and then tell.
+    halted: Duration,
 }
 
 impl Watch {
@@ -203,10 +243,13 @@ impl Watch {
             timeout: spec.timeout,
             grace: spec.grace,
             stopped: None,
+            end_at: None,
             kill_at: None,
             has_exited: false,
+            last_sample: start,
             next_sample: start,
             available_low_bytes: None,
+            halted: Duration::ZERO,
         }
     }
 
@@ -215,16 +258,21 @@ impl Watch {
         let now = Instant::now();
         if now >= self.next_sample {
             self.next_sample = now + SAMPLE_EVERY;
+            if host::is_stopped(pid.as_raw_nonzero().get()) {
+                self.halted += now - self.last_sample;
+            }
+            self.last_sample = now;
             let available = host::read_available_memory_bytes();
             self.available_low_bytes =
                 [self.available_low_bytes, available].into_iter().flatten().min();
         }
         if self.stopped.is_none() {
             let late = self.timeout.is_some_and(|timeout| now - self.start >= timeout);
-            self.stopped = match (interrupt.is_set(), late) {
+            self.stopped = match (interrupt.is_set(), self.end_at) {
                 (true, _) => Some(StopReason::Interrupt),
-                (false, true) => Some(StopReason::Timeout),
-                (false, false) => None,
+                // A client that has ended was in time.
+                (false, Some((at, reason))) => (late || now >= at).then_some(reason),
+                (false, None) => late.then_some(StopReason::Timeout),
             };
             if self.stopped.is_some() {
                 kill_group(pid, Signal::TERM);
@@ -237,10 +285,27 @@ impl Watch {
         }
     }
 
+    /// Takes what came of the client: the server is to end, at once or when it had the time to do so by
+    /// itself. It may be dying of what made a request fail, and how it dies says why.
+    fn note_served(&mut self, end: &Result<Served, ServeFailure>) {
+        let now = Instant::now();
+        self.end_at = Some(match end {
+            Ok(_) => (now, StopReason::Finished),
+            Err(failure) => match failure.kind {
+                FailureKind::NotReady => (now, StopReason::Timeout),
+                FailureKind::Request => (now + DEATH_LIMIT, StopReason::Finished),
+                FailureKind::Empty => (now, StopReason::Finished),
+            },
+        });
+    }
+
     /// How long nothing is due.
     fn next_look(&self) -> Duration {
         let deadline = match self.stopped {
-            None => self.timeout.map(|timeout| self.start + timeout),
+            None => {
+                let timeout = self.timeout.map(|timeout| self.start + timeout);
+                [timeout, self.end_at.map(|(at, _)| at)].into_iter().flatten().min()
+            }
             Some(_) => self.kill_at,
         };
         let next = deadline.map_or(self.next_sample, |deadline| deadline.min(self.next_sample));
@@ -248,17 +313,18 @@ impl Watch {
     }
 }
 
-/// Waits for output, the end of the child, an interrupt, or the time, and takes the output there is.
+/// Waits for output, the end of the child, one of the others, or the time, and takes the output there is.
 /// Returns whether the child has ended.
 fn poll(
     streams: &mut [Stream; 2],
     exited: Option<BorrowedFd<'_>>,
-    interrupt: Option<BorrowedFd<'_>>,
+    others: [Option<BorrowedFd<'_>>; 2],
     timeout: Duration,
 ) -> bool {
     let pipes = streams.each_ref().map(|stream| stream.pipe.as_ref().map(|pipe| pipe.as_fd()));
     let [out, err] = pipes;
-    let watched = [out, err, exited, interrupt];
+    let [first, second] = others;
+    let watched = [out, err, exited, first, second];
     let mut entries: Vec<PollFd<'_>> =
         watched.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     if !poll_for(&mut entries, timeout) {

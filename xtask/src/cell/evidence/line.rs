@@ -255,6 +255,7 @@ impl<'l> Line<'l> {
             return true;
         }
         said.starts_with("During handling of the above exception")
+            || said.starts_with("skipping backtrace printing")
     }
 }
 

@@ -9,6 +9,7 @@ use super::line::{Context, Kind, Line, Weight};
 use super::signatures::Signatures;
 use super::speaker::{Effect, Speaker};
 use super::{Shortage, Survived};
+use crate::base::shown::strip_escapes;
 
 /// Whole lines that are kept of what was before, so that a traceback is known for one.
 const CONTEXT_BYTES: usize = 4 << 10;
@@ -129,7 +130,7 @@ impl Search {
     }
 
     fn take_line(&mut self, line: &[u8], is_rest: bool) {
-        let text = strip_escapes(line);
+        let text = strip_escapes(&String::from_utf8_lossy(line));
         let line = Line::parse(&text);
         let index = self.speaker_of(line.speaker);
         let signatures = Arc::clone(&self.signatures);
@@ -146,7 +147,7 @@ impl Search {
     /// Takes a line that was passed over because it holds no signature: only what it means for those
     /// after it counts.
     fn take_context(&mut self, line: &[u8]) {
-        let text = strip_escapes(line);
+        let text = strip_escapes(&String::from_utf8_lossy(line));
         let line = Line::parse(&text);
         let index = self.speaker_of(line.speaker);
         let signatures = Arc::clone(&self.signatures);
@@ -204,24 +205,6 @@ fn split_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The line as text, without the sequences that colour it.
-fn strip_escapes(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(line);
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text.as_ref();
-    while let Some(at) = rest.find('\u{1b}') {
-        plain.push_str(&rest[..at]);
-        let tail = &rest[at + 1..];
-        let end = match tail.strip_prefix('[') {
-            Some(sequence) => sequence.find(|c: char| ('@'..='~').contains(&c)).map(|end| end + 2),
-            None => tail.chars().next().map(char::len_utf8),
-        };
-        rest = tail.get(end.unwrap_or(tail.len())..).unwrap_or_default();
-    }
-    plain.push_str(rest);
-    plain
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,12 +231,6 @@ mod tests {
     fn a_carriage_return_begins_a_line_anew() {
         let lines: Vec<&[u8]> = split_lines(b" 10%\r 20%\rout of memory\n\nend").collect();
         assert_eq!(lines, [&b" 10%"[..], b" 20%", b"out of memory", b"", b"end"]);
-    }
-
-    #[test]
-    fn colours_are_no_part_of_a_line() {
-        assert_eq!(strip_escapes(b"\x1b[1;31merror\x1b[0m: x\x1b"), "error: x");
-        assert_eq!(strip_escapes(b"\x1b(Bplain \xff"), "Bplain \u{fffd}");
     }
 
     #[test]

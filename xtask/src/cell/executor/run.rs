@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 use super::Executor;
 use crate::cell::child::run::run_child;
 use crate::cell::child::{ChildEnd, ChildSpec};
@@ -31,6 +33,13 @@ impl RealExecutor {
 impl Executor for RealExecutor {
     fn run_child(&mut self, spec: &ChildSpec) -> anyhow::Result<ChildEnd> {
         run_child(spec, self.interrupt)
+    }
+
+    fn find_free_port(&mut self) -> anyhow::Result<u16> {
+        // Whoever takes it before the server does keeps the server from starting, and nothing else.
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0));
+        let address = listener.and_then(|listener| listener.local_addr());
+        Ok(address.context("cannot find a free port on loopback")?.port())
     }
 
     fn read_text(&mut self, path: &Path, limit_bytes: u64) -> Option<String> {

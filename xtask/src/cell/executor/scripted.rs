@@ -11,7 +11,8 @@ use crate::cell::child::{ChildEnd, ChildSpec};
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::evidence::search::Search;
 use crate::cell::evidence::verdict::judge;
-use crate::cell::quiet::HostSample;
+use crate::cell::quiet::{HostSample, LostTime};
+use crate::cell::serving::{ServeFailure, Served};
 use crate::oom_record::OomEntry;
 
 #[derive(Debug, Clone)]
@@ -22,6 +23,10 @@ pub(crate) struct Ending {
     pub(crate) stderr: String,
     /// What it writes to the file that its `--report` argument names.
     pub(crate) report: Option<String>,
+    /// How long it could not go on.
+    pub(crate) lost: LostTime,
+    /// What its client saw, where it is a server.
+    pub(crate) served: Option<Result<Served, ServeFailure>>,
 }
 
 impl Ending {
@@ -33,14 +38,15 @@ impl Ending {
             stdout: String::new(),
             stderr: stderr.to_owned(),
             report: None,
+            lost: LostTime::default(),
+            served: None,
         }
     }
 
-    /// Success, with the lines of a profile on stdout.
+    /// Success, with the speeds of a profile on stdout, and no counts that would have to fit a cell.
     pub(crate) fn measured(decode_tok_s: f64) -> Ending {
         let stdout = format!(
-            "Prompt tokens: 512\nGenerated tokens: 33\nPrefill: 100.00 ms (5120.00 tok/s)\n\
-             Decode: {:.2} ms ({decode_tok_s:.2} tok/s)\n",
+            "Prefill: 100.00 ms (5120.00 tok/s)\nDecode: {:.2} ms ({decode_tok_s:.2} tok/s)\n",
             32_000.0 / decode_tok_s
         );
         Ending { stdout, ..Ending::exit(0, "") }
@@ -114,6 +120,7 @@ impl Executor for ScriptedExecutor<'_> {
             wall: Duration::from_secs(1),
             cpu: Duration::from_secs(1),
             rss_peak_bytes: Some(1 << 20),
+            lost: ending.lost,
             said: judge(
                 &spec.signatures,
                 ending.exit != ExitKind::Code(0),
@@ -126,7 +133,12 @@ impl Executor for ScriptedExecutor<'_> {
             memory_bytes: None,
             cgroup_oom_kills: None,
             kernel_oom_line: None,
+            served: ending.served,
         })
+    }
+
+    fn find_free_port(&mut self) -> anyhow::Result<u16> {
+        Ok(4242)
     }
 
     fn read_text(&mut self, path: &Path, limit_bytes: u64) -> Option<String> {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell::quiet::SweepQuiet;
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Device {
@@ -29,6 +31,8 @@ pub(crate) struct Request {
     pub(crate) big_cooldown_s: Option<f64>,
     pub(crate) runner: Option<String>,
     pub(crate) cell_memory_limit_mb: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quiet: Option<SweepQuiet>,
     /// Cells that run out of memory without being launched, as `MODEL:LEN[,MODEL:LEN…]`.
     pub(crate) fake_oom: Option<String>,
     /// Cells that are not launched but yield a class, as `MODEL:LEN:CLASS`.
@@ -49,6 +53,7 @@ impl Request {
             big_cooldown_s: self.big_cooldown_s.or(earlier.big_cooldown_s),
             runner: self.runner.or(earlier.runner),
             cell_memory_limit_mb: self.cell_memory_limit_mb.or(earlier.cell_memory_limit_mb),
+            quiet: self.quiet.or(earlier.quiet),
             fake_oom: self.fake_oom.or(earlier.fake_oom),
             fake_cells: self.fake_cells.or(earlier.fake_cells),
         }

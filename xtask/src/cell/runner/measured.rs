@@ -1,8 +1,13 @@
 //! What a runner measured, read from the formats that it may come in. A value that is not there, or
 //! is not a finite number, is `None`, never 0.
 
+use std::borrow::Cow;
+
 use formats::cell_report::CellReport;
 use serde::{Deserialize, Serialize};
+
+/// Characters of a line that a note about it holds.
+const NOTE_CHARS: usize = 80;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -31,12 +36,16 @@ impl Measured {
 /// so there is a step less than tokens.
 pub(crate) fn measured_from_report(report: &CellReport) -> Measured {
     let timing = &report.timing;
-    let prefill_ms = timing.prefill_ms.filter(is_duration);
-    let decode_ms = timing.decode_ms.filter(is_duration);
     let steps = match timing.decode_step_ms.len() {
         0 => report.output.tokens.map(|tokens| tokens.saturating_sub(1)),
         steps => u64::try_from(steps).ok(),
     };
+    // No time for some work is kept: it says that the result cannot be true.
+    let time_of = |ms: Option<f64>, tokens: Option<u64>| {
+        ms.filter(|ms| is_duration(ms) || (*ms == 0.0 && tokens.is_some_and(|tokens| tokens > 0)))
+    };
+    let prefill_ms = time_of(timing.prefill_ms, report.prompt.tokens);
+    let decode_ms = time_of(timing.decode_ms, steps);
     Measured {
         prompt_tokens: report.prompt.tokens,
         generated_tokens: report.output.tokens,
@@ -49,18 +58,19 @@ pub(crate) fn measured_from_report(report: &CellReport) -> Measured {
 }
 
 /// Reads the four lines `Prompt tokens: N`, `Generated tokens: N`, `Prefill: X ms (Y tok/s)` and
-/// `Decode: X ms (Y tok/s)`, wherever they stand within the output.
+/// `Decode: X ms (Y tok/s)`, wherever they stand within the output; and notes of what stands behind
+/// these words and cannot be read.
 ///
 /// What precedes them on their line does not matter; of several the last one counts, since a warm-up
-/// pass comes first.
-pub(crate) fn parse_profile_text(output: &str) -> Measured {
+/// pass comes first. The output is to be given as a terminal shows it.
+pub(crate) fn parse_profile_text(output: &str) -> (Measured, Vec<String>) {
     let mut measured = Measured::default();
     for line in output.lines() {
-        if let Some(count) = after_label(line, "Prompt tokens:").and_then(parse_count) {
-            measured.prompt_tokens = Some(count);
+        if let Some(text) = after_label(line, "Prompt tokens:") {
+            measured.prompt_tokens = parse_count(text).or(measured.prompt_tokens);
         }
-        if let Some(count) = after_label(line, "Generated tokens:").and_then(parse_count) {
-            measured.generated_tokens = Some(count);
+        if let Some(text) = after_label(line, "Generated tokens:") {
+            measured.generated_tokens = parse_count(text).or(measured.generated_tokens);
         }
         if let Some((ms, tok_s)) = after_label(line, "Prefill:").and_then(parse_phase) {
             (measured.prefill_ms, measured.prefill_tok_s) = (Some(ms), tok_s);
@@ -70,7 +80,19 @@ pub(crate) fn parse_profile_text(output: &str) -> Measured {
         }
     }
     measured.decode_kv_tokens = measured.prompt_tokens;
-    measured
+    let unread = [
+        ("Prompt tokens:", measured.prompt_tokens.is_none()),
+        ("Generated tokens:", measured.generated_tokens.is_none()),
+        ("Prefill:", measured.prefill_tok_s.is_none()),
+        ("Decode:", measured.decode_tok_s.is_none()),
+    ];
+    let notes = unread.into_iter().filter(|(_, missing)| *missing).filter_map(|(label, _)| {
+        let text = output.lines().rev().find_map(|line| after_label(line, label))?;
+        let text: String = text.chars().take(NOTE_CHARS).collect();
+        Some(format!("`{label} {text}` cannot be read whole"))
+    });
+    let notes = notes.collect();
+    (measured, notes)
 }
 
 /// Reads what `llama-bench -o json` or `-o jsonl` prints, with anything else around it ignored.
@@ -151,15 +173,33 @@ fn after_label<'a>(line: &'a str, label: &str) -> Option<&'a str> {
 }
 
 fn parse_count(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
+    without_separators(text.split_whitespace().next()?).parse().ok()
 }
 
-/// Reads `X ms (Y tok/s)`: the time, and the speed if it is a number.
+fn parse_number(text: &str) -> Option<f64> {
+    without_separators(text.trim()).parse().ok()
+}
+
+/// A number without what groups its thousands: a comma, an underscore, or an apostrophe before every
+/// three digits. Where the groups have other sizes it is left as it is, and is then no number.
+fn without_separators(text: &str) -> Cow<'_, str> {
+    let (whole, fraction) = text.find('.').map_or((text, ""), |dot| text.split_at(dot));
+    let Some(separator) = whole.chars().find(|c| matches!(c, ',' | '_' | '\'')) else {
+        return Cow::Borrowed(text);
+    };
+    let groups: Vec<&str> = whole.split(separator).collect();
+    let is_grouped = (1..=3).contains(&groups[0].len())
+        && groups[1..].iter().all(|group| group.len() == 3)
+        && groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_digit()));
+    if is_grouped { Cow::Owned(groups.concat() + fraction) } else { Cow::Borrowed(text) }
+}
+
+/// Reads `X ms (Y tok/s)`: the time, which may be 0 as it is printed, and the speed if it is a number.
 fn parse_phase(text: &str) -> Option<(f64, Option<f64>)> {
     let (ms, rest) = text.split_once("ms")?;
-    let ms = ms.trim().parse().ok().filter(is_duration)?;
+    let ms = parse_number(ms).filter(|ms| is_duration(ms) || *ms == 0.0)?;
     let tok_s = rest.trim().strip_prefix('(').and_then(|rest| rest.split_once("tok/s"));
-    let tok_s = tok_s.and_then(|(tok_s, _)| tok_s.trim().parse().ok()).filter(is_duration);
+    let tok_s = tok_s.and_then(|(tok_s, _)| parse_number(tok_s)).filter(is_duration);
     Some((ms, tok_s))
 }
 

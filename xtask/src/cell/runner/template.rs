@@ -17,6 +17,10 @@ pub(super) enum Placeholder {
     Threads,
     Report,
     TargetDir,
+    Port,
+    Concurrency,
+    ContextTokens,
+    TotalContextTokens,
 }
 
 /// Every placeholder by its name.
@@ -29,9 +33,26 @@ const PLACEHOLDERS: &[(&str, Placeholder)] = &[
     ("threads", Placeholder::Threads),
     ("report", Placeholder::Report),
     ("target_dir", Placeholder::TargetDir),
+    ("port", Placeholder::Port),
+    ("concurrency", Placeholder::Concurrency),
+    ("context_tokens", Placeholder::ContextTokens),
+    ("total_context_tokens", Placeholder::TotalContextTokens),
 ];
 
 impl Placeholder {
+    /// Those that have a value for servers alone.
+    pub(super) const OF_SERVERS: [Placeholder; 4] = [
+        Placeholder::Port,
+        Placeholder::Concurrency,
+        Placeholder::ContextTokens,
+        Placeholder::TotalContextTokens,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        let known = PLACEHOLDERS.iter().find(|(_, placeholder)| *placeholder == self);
+        known.map_or("", |(name, _)| name)
+    }
+
     /// Its value in this cell; `None` where it has none.
     fn value(self, vars: &CellVars) -> Option<String> {
         match self {
@@ -43,6 +64,12 @@ impl Placeholder {
             Placeholder::Threads => vars.threads.map(|threads| threads.to_string()),
             Placeholder::Report => Some(vars.report.clone()),
             Placeholder::TargetDir => Some(vars.target_dir.clone()),
+            Placeholder::Port => vars.server.port.map(|port| port.to_string()),
+            Placeholder::Concurrency => Some(vars.concurrency().to_string()),
+            Placeholder::ContextTokens => Some(vars.context_tokens().to_string()),
+            Placeholder::TotalContextTokens => {
+                Some(vars.context_tokens().saturating_mul(vars.concurrency()).to_string())
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ fn vars() -> CellVars {
         threads: None,
         report: "target/cell/report.json".to_owned(),
         target_dir: "target".to_owned(),
+        server: Default::default(),
     }
 }
 
@@ -74,8 +75,8 @@ fn an_unknown_placeholder_is_an_error_that_names_the_known_ones() {
         error_of(&text),
         "error: runner `r` in r.toml\n  caused by: `command`, element 3\n  caused by: unknown \
          placeholder {prompt_token}; expected one of {model}, {model_path}, {prompt_tokens}, \
-         {max_tokens}, {warmup_tokens}, {threads}, {report}, {target_dir}\nhint: did you mean \
-         {prompt_tokens}?"
+         {max_tokens}, {warmup_tokens}, {threads}, {report}, {target_dir}, {port}, {concurrency}, \
+         {context_tokens}, {total_context_tokens}\nhint: did you mean {prompt_tokens}?"
     );
     let error = error_of(&MINIMAL.replace("result", "env = { A = \"{x}\" }\nresult"));
     assert!(
@@ -143,12 +144,12 @@ fn errors_of_the_definition_name_line_and_nearest_key() {
     assert_eq!(
         error_of("comand = []\nresult = \"report\"\n"),
         "error: r.toml:1: unknown key `comand`; expected one of `summary`, `result`, `models`, `command`, \
-         `env`, `build`, `oom_patterns`, `oom_ignore`\nhint: did you mean `command`?"
+         `env`, `build`, `counts_tokens`, `stops_at_end_of_sequence`, `oom_patterns`, `oom_ignore`, `server`\nhint: did you mean `command`?"
     );
     assert_eq!(
         error_of("result = \"llama-bench\"\ncommand = []\n"),
         "error: r.toml:1: unknown value `llama-bench`; expected one of `report`, `profile-text`, \
-         `llama-bench-json`\nhint: did you mean `llama-bench-json`?"
+         `llama-bench-json`, `openai-stream`\nhint: did you mean `llama-bench-json`?"
     );
     let error = error_of("result = \"report\"\ncommand = [1]\n");
     assert!(error.contains("r.toml:2: a string, or an array of strings"), "{error}");
@@ -181,6 +182,12 @@ const SHIPPED: &[(&str, &str)] = &[
         "llama-bench-decode",
         include_str!("../../../../bench-configs/runners/llama-bench-decode.toml"),
     ),
+    ("llama-server", include_str!("../../../../bench-configs/runners/llama-server.toml")),
+    ("mistralrs", include_str!("../../../../bench-configs/runners/mistralrs.toml")),
+    ("mlx-lm-server", include_str!("../../../../bench-configs/runners/mlx-lm-server.toml")),
+    ("sglang", include_str!("../../../../bench-configs/runners/sglang.toml")),
+    ("transformers", include_str!("../../../../bench-configs/runners/transformers.toml")),
+    ("vllm", include_str!("../../../../bench-configs/runners/vllm.toml")),
     ("profile-text", include_str!("../../../../bench-configs/runners/profile-text.toml")),
 ];
 
@@ -211,6 +218,13 @@ fn the_shipped_runners_are_sound_and_say_what_they_are() {
             "--report",
             "target/cell/report.json",
         ]
+    );
+    let server = ServerVars { port: Some(4242), concurrency: 4 };
+    assert_eq!(
+        render_command(&shipped("llama-server"), &CellVars { server, ..vars() }).join(" "),
+        // 512 + 32 + 128 to spare, four times.
+        "llama-server --model models/a b/$(x).gguf --host 127.0.0.1 --port 4242 --parallel 4 \
+         --ctx-size 2688"
     );
     assert_eq!(
         render_command(&shipped("llama-bench"), &vars()).join(" "),

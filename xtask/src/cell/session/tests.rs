@@ -7,6 +7,7 @@ use crate::cell::grid::{self, FakeCell};
 use crate::cell::guard::RecordRule;
 use crate::cell::quiet::HostSample;
 use crate::cell::runner::{CellVars, Runner, parse_runner};
+use crate::cell::serving::{FailureKind, RequestSample, ServeFailure, Served};
 use crate::model::reference::ResolvedModel;
 use crate::oom_record::{OomRecord, parse_record};
 
@@ -70,6 +71,7 @@ fn spec(runner: &Runner, len: u64) -> CellSpec<'_> {
             threads: None,
             report: "report.json".to_owned(),
             target_dir: "target".to_owned(),
+            server: Default::default(),
         },
         base_env: Vec::new(),
         env: Vec::new(),
@@ -203,6 +205,51 @@ fn an_interrupt_says_nothing_of_the_cell() {
 }
 
 #[test]
+fn a_server_gets_a_port_and_is_judged_by_what_its_client_saw() {
+    let text = "result = \"openai-stream\"\ncommand = [\"serve\", \"{model}\", \"{port}\"]\n\
+                [server]\nready = \"/\"\n";
+    let (model, runner) = (model(), parse_runner("serve", "serve.toml", text).unwrap());
+    let answer = RequestSample {
+        first_ms: 100.0,
+        gap_ms: vec![10.0; 31],
+        prompt_tokens: Some(512),
+        generated_tokens: Some(32),
+        ..RequestSample::default()
+    };
+    let seen = |kind, said: &[&str]| {
+        let said = said.iter().map(|line| (*line).to_owned()).collect();
+        Err(ServeFailure { said, ..ServeFailure::new(kind, "why") })
+    };
+    let cases = [
+        (Ok(Served { requests: vec![answer], ..Served::default() }), "measured"),
+        (seen(FailureKind::Request, &[]), "FAIL:bench"),
+        (seen(FailureKind::Empty, &[]), "FAIL:no_output"),
+    ];
+    for (served, expected) in cases {
+        let ending = Ending {
+            served: Some(served),
+            stopped: Some(StopReason::Finished),
+            ..Ending { exit: ExitKind::Signal(libc::SIGTERM), ..Ending::exit(0, "") }
+        };
+        let executor = ScriptedExecutor::new(|spec| {
+            let client = spec.client.as_ref().unwrap();
+            assert_eq!((client.port, client.concurrency, client.prompt_tokens), (4242, 1, 512));
+            Ok(ending.clone())
+        });
+        let mut session = Session::new(executor, guard(""), finder());
+        let cell = Cell { model: &model, len: 512, variant: None };
+        let mut notes = Notes::default();
+        let end = session.run(cell, &spec(&runner, 512), None, &mut notes).unwrap();
+        assert_eq!(notes.lines, ["launch serve llama 4242 under boot", expected]);
+        let End::Ran(outcome) = end else { panic!("not run") };
+        match outcome.numbers {
+            Ok(numbers) => assert_eq!(numbers.measured.decode_tok_s, Some(100.0)),
+            Err(_) => assert_eq!(outcome.describe(), "why"),
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_noted_is_not_launched() {
     let (model, runner) = (model(), runner());
     let executor = ScriptedExecutor::new(|_| panic!("launched without a note"));
@@ -222,7 +269,7 @@ fn a_watched_cell_says_what_disturbed_it() {
     let mut session = Session::new(executor, guard(""), finder());
     let cell = Cell { model: &model, len: 512, variant: None };
     let limits = QuietLimits { max_other_load_pct: 10.0 };
-    let watch = Watch { pause: Duration::from_millis(250), limits };
+    let watch = Watch { pause: Duration::from_millis(250), shortest: Duration::ZERO, limits };
     let end = session.run(cell, &spec(&runner, 512), Some(watch), &mut Notes::default()).unwrap();
     let End::Ran(outcome) = end else { panic!("not run") };
     assert_eq!(outcome.quiet.unwrap().disturbances, ["swapped: 7 pages"]);

@@ -13,13 +13,13 @@ use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::cell::executor::Executor as _;
 use crate::cell::executor::run::RealExecutor;
-use crate::cell::grid::Cell;
+use crate::cell::grid::{Cell, split_concurrency};
 use crate::cell::guard::RecordRule;
 use crate::cell::guard::file::read_guard;
 use crate::cell::journal::request::Device;
 use crate::cell::journal::{CellEnd, CellLaunch, Entry, Settings, parse_journal};
 use crate::cell::outcome::CellOutcome;
-use crate::cell::runner::{CellVars, check_model, file as runner_store};
+use crate::cell::runner::{CellVars, ServerVars, check_model, file as runner_store};
 use crate::cell::session::{End, Finder, LaunchNote, Ledger, Session};
 use crate::cell::spec::{CellSpec, report_path};
 use crate::model::reference::{ModelKind, ResolvedModel};
@@ -62,8 +62,19 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
         ));
     }
     let manner = choose_manner(settings.as_ref(), args)?;
-    let model = resolve_model(root, &args.model, &manner)?;
+    let (model, concurrency) = match resolve_model(root, &args.model, &manner) {
+        Ok(model) => (model, 1),
+        // Of servers the number of streams is part of the name.
+        Err(error) => match split_concurrency(&args.model) {
+            (_, 1) => return Err(error),
+            (name, concurrency) => (resolve_model(root, name, &manner)?, concurrency),
+        },
+    };
     let (runner, _) = runner_store::read_runner(root, &manner.runner)?;
+    if runner.server.is_none() && concurrency > 1 {
+        return Err(anyhow::anyhow!("runner `{}` starts no server", runner.name))
+            .hint("give the runner that measured it with --runner");
+    }
     check_model(&runner, model.kind).map_err(anyhow::Error::msg)?;
     let interrupt = Interrupt::install()?;
     let _lock = LaunchLock::acquire(root, COMMAND)?;
@@ -74,7 +85,8 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
         Device::Cpu => facts.memory_bytes,
     };
     let guard = read_guard(root, RecordRule::Ignored, memory_bytes)?;
-    let cell = Cell { model: &model, len: entry.prompt_target_len, variant: None };
+    let variant = entry.model.strip_prefix(&model.name).and_then(|rest| rest.strip_prefix('+'));
+    let cell = Cell { model: &model, len: entry.prompt_target_len, variant };
     guard.require(cell, COMMAND)?;
     if let Err(error) = runner_store::build_runner(root, &runner) {
         // Ctrl-C reaches the compiler as well.
@@ -93,6 +105,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
             threads: manner.threads,
             report: report_path(root, scratch.path()),
             target_dir: env::read_target_dir(),
+            server: ServerVars { port: None, concurrency },
         },
         base_env: Vec::new(),
         env: Vec::new(),
@@ -107,7 +120,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
     };
     terminal::log(&format!(
         "oom-record: launching {} at {} tokens once, with runner `{}`{}; recorded: {raw}",
-        model.name,
+        cell.name(),
         cell.len,
         runner.name,
         match manner.cell_memory_limit_mb {

@@ -95,6 +95,7 @@ impl Reader<'_> {
             }
         }
         Ok(CellNumbers {
+            notes: Vec::new(),
             measured: Measured::default(),
             report: left.report.clone(),
             report_json: left.report_json.clone(),
@@ -198,7 +199,9 @@ pub(super) fn seconds(duration: Duration) -> f64 {
 fn render_failure(class: Classification, end: &ChildEnd, problem: Option<&str>) -> String {
     let how = end.exit;
     let said = match (class, &end.said.cause, problem) {
-        (Classification::FailNoOutput, _, Some(problem)) => return problem.to_owned(),
+        (Classification::FailNoOutput | Classification::FailWrongWork, _, Some(problem)) => {
+            return problem.to_owned();
+        }
         (Classification::FailTimeout, ..) => return "it ran past its time limit".to_owned(),
         (_, Some(pattern), _) => pattern.line.clone(),
         _ => last_line(end),

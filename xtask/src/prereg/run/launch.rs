@@ -130,6 +130,7 @@ impl<'a, E: Executor> StepLauncher<'a, E> {
                 threads: document.protocol.threads,
                 report: shown(&paths.report),
                 target_dir: program.target_dir,
+                server: Default::default(),
             },
             base_env: removed_vars(&configuration),
             env: set,
@@ -211,5 +212,9 @@ fn removed_vars(configuration: &Configuration) -> Vec<(String, Option<String>)> 
 fn watch_of(document: &Document, slot: &Slot) -> Option<Watch> {
     let is_timed = matches!(slot, Slot::Ladder { .. }) && document.protocol.cost_field.is_none();
     let max_other_load_pct = document.protocol.max_other_load * 100.0;
-    is_timed.then_some(Watch { pause: PAUSE, limits: QuietLimits { max_other_load_pct } })
+    is_timed.then_some(Watch {
+        pause: PAUSE,
+        shortest: Duration::ZERO,
+        limits: QuietLimits { max_other_load_pct },
+    })
 }

@@ -13,13 +13,14 @@ use super::prepare::Prepared;
 use crate::cell::classify::Classification;
 use crate::cell::grid::Cell;
 use crate::cell::guard::{Admission, Guard};
-use crate::cell::journal::{CellEnd, CellLaunch, Entry, SweepEnd, parse_journal};
+use crate::cell::journal::{CellEnd, CellLaunch, Entry, Journal, Repeats, SweepEnd, parse_journal};
 use crate::cell::outcome::CellOutcome;
 use crate::cell::row::{Row, Table, parse_csv, render_header, render_row};
 use crate::cell::runner::Measured;
 use crate::cell::session::{End, LaunchNote, Ledger};
 use crate::sweep::eta::{Durations, render_duration};
 use crate::sweep::status::render_reason;
+use crate::sweep::table::Marks;
 use crate::sys::progress::Progress;
 use crate::sys::{clock, files};
 
@@ -35,6 +36,7 @@ pub(super) struct Book<'a> {
     /// Everything below the CSV's header.
     rows: String,
     pub(super) done_cells: usize,
+    marks: Marks,
 }
 
 impl<'a> Book<'a> {
@@ -46,20 +48,44 @@ impl<'a> Book<'a> {
             counts: BTreeMap::new(),
             rows: output.earlier.rows(),
             done_cells: 0,
+            marks: marks_of(&output.earlier),
             output,
         }
     }
 
     /// The one place where a cell becomes a row: first in the journal, then in the CSV.
     pub(super) fn keep(&mut self, cell: Cell<'_>, end: &End, launched: bool) -> anyhow::Result<()> {
+        self.note(cell, end, launched, None, None)
+    }
+
+    /// The row of a cell that was measured more than once: the end of the run in the middle.
+    pub(super) fn keep_median(
+        &mut self,
+        cell: Cell<'_>,
+        end: &End,
+        repeats: Repeats,
+    ) -> anyhow::Result<()> {
+        self.note(cell, end, false, None, Some(repeats))
+    }
+
+    /// Notes an end; one that is `held` for a reason has no row and leaves its cell open, but nothing
+    /// that was measured is lost.
+    fn note(
+        &mut self,
+        cell: Cell<'_>,
+        end: &End,
+        launched: bool,
+        held: Option<&str>,
+        repeats: Option<Repeats>,
+    ) -> anyhow::Result<()> {
         let class = end.classification();
         let outcome = match end {
             End::Ran(outcome) => Some(outcome.as_ref()),
             _ => None,
         };
-        let row = (!end.was_interrupted())
+        let row = (!end.was_interrupted() && held.is_none())
             .then(|| self.output.scrub.text(&self.render_row(cell, class, outcome)));
-        let numbers = outcome.and_then(|outcome| outcome.numbers.as_ref().ok());
+        let numbers = outcome.and_then(CellOutcome::any_numbers);
         self.output.journal.append(&Entry::CellEnd(Box::new(CellEnd {
             time: clock::now_utc(),
             model: cell.name(),
@@ -67,15 +93,26 @@ impl<'a> Book<'a> {
             classification: class,
             row: row.clone(),
             launched: launched || outcome.is_some(),
-            reason: render_reason(end),
+            reason: held.map(str::to_owned).or_else(|| render_reason(end)),
+            repeats: repeats.clone(),
+            quiet: outcome
+                .and_then(|outcome| outcome.quiet.clone())
+                .filter(|quiet| !quiet.disturbances.is_empty()),
             evidence: outcome.filter(|_| row.is_some()).map(CellOutcome::evidence),
             process: outcome.map(CellOutcome::process_note),
             report: numbers
-                .filter(|_| row.is_some())
+                .filter(|_| row.is_some() || held.is_some())
                 .and_then(|numbers| numbers.report_json.clone()),
         })))?;
         let Some(row) = row else { return Ok(()) };
         self.output.csv.append(&row)?;
+        let marks = &mut self.marks;
+        if end.disturbance().is_some() {
+            marks.disturbed.insert((cell.name(), cell.len));
+        }
+        if let Some(spread_pct) = repeats.and_then(|repeats| repeats.spread_pct) {
+            marks.spread_pct.insert((cell.name(), cell.len), spread_pct);
+        }
         self.rows.push_str(&row);
         if let Some(outcome) = outcome {
             self.durations.note(&cell.name(), cell.len, outcome.end.wall.as_secs_f64() * 1e3);
@@ -145,7 +182,7 @@ impl<'a> Book<'a> {
     pub(super) fn close(
         mut self,
         interrupted: bool,
-    ) -> anyhow::Result<(Table, BTreeMap<String, u64>)> {
+    ) -> anyhow::Result<(Table, BTreeMap<String, u64>, Marks)> {
         self.output.journal.append(&Entry::SweepEnd(SweepEnd {
             time: clock::now_utc(),
             interrupted,
@@ -153,7 +190,7 @@ impl<'a> Book<'a> {
         }))?;
         let table = parse_csv(&format!("{}{}", render_header(), self.rows))
             .map_err(|error| anyhow::anyhow!("the rows of this sweep are not CSV: {error}"))?;
-        Ok((table, self.counts))
+        Ok((table, self.counts, self.marks))
     }
 }
 
@@ -161,6 +198,10 @@ impl<'a> Book<'a> {
 pub(super) struct Entries<'b, 'a> {
     pub(super) book: &'b mut Book<'a>,
     pub(super) cell: Cell<'b>,
+    /// Whether the cell is launched again if this launch was disturbed.
+    pub(super) may_repeat: bool,
+    /// Which of several runs it is: what it measures is held until all are there.
+    pub(super) run: Option<String>,
 }
 
 impl Ledger for Entries<'_, '_> {
@@ -178,8 +219,33 @@ impl Ledger for Entries<'_, '_> {
     }
 
     fn note_end(&mut self, end: &End) -> anyhow::Result<()> {
-        self.book.keep(self.cell, end, false)
+        let held = match end {
+            _ if self.may_repeat && end.disturbance().is_some() => Some("disturbed, and repeated"),
+            End::Ran(_) if end.classification().is_none() && !end.was_interrupted() => {
+                self.run.as_deref()
+            }
+            _ => None,
+        };
+        self.book.note(self.cell, end, false, held, None)
     }
+}
+
+/// What an earlier part of the sweep says of its rows.
+fn marks_of(earlier: &Journal) -> Marks {
+    let mut marks = Marks::default();
+    for end in earlier.cell_ends() {
+        if end.row.is_none() || end.classification.is_some() {
+            continue;
+        }
+        let cell = (end.model.clone(), end.prompt_target_len);
+        if end.quiet.is_some() {
+            marks.disturbed.insert(cell.clone());
+        }
+        if let Some(spread_pct) = end.repeats.as_ref().and_then(|repeats| repeats.spread_pct) {
+            marks.spread_pct.insert(cell, spread_pct);
+        }
+    }
+    marks
 }
 
 /// A command line without the user's own paths: a model outside the workspace shows its name alone.

@@ -1,10 +1,12 @@
 //! Cell by cell through a session, and what is left to say at the end.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::book::{Book, Entries, report_of};
 use super::output::Output;
 use super::prepare::Prepared;
+use crate::base::count::render_count;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::cell::classify::{Classification, ExitKind};
@@ -12,13 +14,22 @@ use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
 use crate::cell::journal::{CellEnd, CellState};
 use crate::cell::outcome::CellOutcome;
-use crate::cell::session::{End, Session};
+use crate::cell::quiet::{QuietLimits, SweepQuiet};
+use crate::cell::session::{End, Session, Watch};
 use crate::cell::spec::report_path;
 use crate::oom_record::render_prune_command;
 use crate::sweep::args::Args;
+use crate::sweep::repeats::pick_median;
 use crate::sweep::status::render_end;
 use crate::sweep::table::render_summary;
 use crate::sys::{files, terminal};
+
+/// How often a disturbed cell is repeated.
+const REPEATS: usize = 2;
+/// Load of other processes that disturbs, in percent of all processors.
+const MAX_OTHER_LOAD_PCT: f64 = 10.0;
+/// Load is not judged over a shorter run.
+const SHORTEST_FOR_LOAD: Duration = Duration::from_secs(1);
 
 struct Sweep<'a, E> {
     root: &'a Path,
@@ -129,10 +140,7 @@ impl<'a, E: Executor> Sweep<'a, E> {
         let standing = self.book.render_standing(self.session.guard());
         let status = format!("{} @ {}{standing}", cell.name(), cell.len);
         self.book.progress.set_status(self.book.done_cells, &status);
-        let report = report_path(self.root, self.scratch.path());
-        let spec = self.prepared.spec_of(self.root, Some(cell), &report);
-        let end =
-            self.session.run(cell, &spec, None, &mut Entries { book: &mut self.book, cell })?;
+        let end = self.measure(cell)?;
         if end.was_interrupted() {
             return Ok(Step::Stop);
         }
@@ -142,6 +150,56 @@ impl<'a, E: Executor> Sweep<'a, E> {
         let pause = self.prepared.cooldown(self.was_hard(&outcome));
         let may_go_on = is_last || self.session.executor().pause(pause).is_some();
         Ok(if may_go_on { Step::Next } else { Step::Stop })
+    }
+
+    /// Measures a cell as often as the definition says. Its row is that of the run in the middle, or the
+    /// first that is none.
+    fn measure(&mut self, cell: Cell<'_>) -> anyhow::Result<End> {
+        let count = self.prepared.config.repeats;
+        if count == 1 {
+            return self.launch(cell, None);
+        }
+        let mut runs = Vec::new();
+        for number in 1..=count {
+            if number > 1 && self.session.executor().pause(self.prepared.cooldown(false)).is_none()
+            {
+                return Ok(End::Interrupted);
+            }
+            let end = self.launch(cell, Some(format!("run {number} of {count}")))?;
+            if end.classification().is_some() || end.was_interrupted() {
+                return Ok(end);
+            }
+            self.book.progress.log(&format!("{}, run {number} of {count}", render_end(cell, &end)));
+            runs.push(end);
+        }
+        let (median, repeats) = pick_median(&runs);
+        let end = runs.swap_remove(median);
+        self.book.keep_median(cell, &end, repeats)?;
+        Ok(end)
+    }
+
+    /// Launches a cell, again where it was disturbed and the definition says so.
+    fn launch(&mut self, cell: Cell<'_>, run: Option<String>) -> anyhow::Result<End> {
+        let quiet = self.prepared.config.quiet;
+        let limits = QuietLimits { max_other_load_pct: MAX_OTHER_LOAD_PCT };
+        let watch = Watch { pause: Duration::ZERO, shortest: SHORTEST_FOR_LOAD, limits };
+        let watch = (quiet != SweepQuiet::Off).then_some(watch);
+        let mut repeats = if quiet == SweepQuiet::Repeat { REPEATS } else { 0 };
+        loop {
+            let report = report_path(self.root, self.scratch.path());
+            let spec = self.prepared.spec_of(self.root, Some(cell), &report);
+            let may_repeat = repeats > 0;
+            let mut entries = Entries { book: &mut self.book, cell, may_repeat, run: run.clone() };
+            let end = self.session.run(cell, &spec, watch, &mut entries)?;
+            let Some(why) = end.disturbance().filter(|_| may_repeat) else { return Ok(end) };
+            self.book.progress.log(&format!(
+                "[again] {} @ {}: disturbed: {why}; {} left",
+                cell.name(),
+                cell.len,
+                render_count(repeats, "repetition")
+            ));
+            repeats -= 1;
+        }
     }
 
     /// Says what became of a cell, and how the sweep stands.
@@ -201,8 +259,15 @@ impl<'a, E: Executor> Sweep<'a, E> {
     /// Closes the journal and says how it went.
     fn finish(self, step: Step, args: &Args, shown_path: &str) -> anyhow::Result<Outcome> {
         let interrupted = step == Step::Stop;
-        let (table, counts) = self.book.close(interrupted)?;
-        terminal::log(&render_summary(&self.prepared.grid, &table));
+        let (table, counts, marks) = self.book.close(interrupted)?;
+        terminal::log(&render_summary(&self.prepared.grid, &table, &marks));
+        if !self.prepared.runner.counts {
+            terminal::log(&format!(
+                "runner `{}` does not count tokens: speeds are what it says, and whether it did the work \
+                 that was asked for is not known",
+                self.prepared.runner.name
+            ));
+        }
         terminal::data(shown_path);
         if interrupted {
             terminal::log(&format!(

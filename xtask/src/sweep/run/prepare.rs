@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::journal_of;
 use super::output::Earlier;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
 use crate::cell::classify::Classification;
-use crate::cell::grid::{Cell, FakeCell, Grid, parse_fake_cell, parse_fake_ooms, plan_grid};
+use crate::cell::grid::{Cell, FakeCell, Grid, Order, parse_fake_cell, parse_fake_ooms, plan_grid};
 use crate::cell::guard::file::{FAKE_OOM_VAR, read_guard};
 use crate::cell::guard::{Admission, Guard, RecordRule};
 use crate::cell::journal::request::{Device, Request};
 use crate::cell::journal::{CellState, ModelNote, Settings};
-use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store};
+use crate::cell::runner::{CellVars, Runner, ServerVars, check_model, file as runner_store};
 use crate::cell::spec::CellSpec;
 use crate::model::reference::ResolvedModel;
 use crate::model::store::file as model_store;
@@ -76,7 +76,9 @@ pub(super) fn prepare(
         .hint("definitions of sweeps are in bench-configs/sweep/")?;
     let config = parse_sweep_config(&config_path, &config_text, &request)?;
     let grid =
-        plan_grid(model_store::resolve_models(root, &config.models)?, config.lengths.clone())?;
+        plan_grid(model_store::resolve_models(root, &config.models)?, config.lengths.clone())?
+            .with_concurrency(&config.concurrency)
+            .in_order(config.order);
     for model in grid.models() {
         if let Some(note) = model
             .note
@@ -91,6 +93,13 @@ pub(super) fn prepare(
         check_model(&runner, model.kind)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("model `{}`", model.name))?;
+    }
+    if runner.server.is_none() && config.concurrency != [1] {
+        bail!(
+            "`concurrency` needs a server, but runner `{}` starts none: its `result` is not \
+             `openai-stream`",
+            runner.name
+        );
     }
     let fakes = parse_fakes(&request, &grid)?;
     let target = target_of(&host, config.device);
@@ -109,12 +118,16 @@ pub(super) fn prepare(
         hardware: target.hardware.clone(),
         device: config.device,
         lengths: config.lengths.clone(),
+        concurrency: Some(config.concurrency.clone()).filter(|all| *all != [1]),
         max_tokens: config.max_tokens,
         warmup_tokens: config.warmup_tokens,
         threads: config.threads,
         timeout_s: config.timeout.as_secs_f64(),
         cooldown_s: config.cooldown.as_secs_f64(),
         big_cooldown_s: config.big_cooldown.as_secs_f64(),
+        quiet: Some(config.quiet),
+        repeats: Some(config.repeats).filter(|repeats| *repeats > 1),
+        order: Some(config.order).filter(|order| *order != Order::default()),
         cell_memory_limit_mb: config.cell_memory_limit_mb,
         fake_cells: fakes.iter().map(|f| format!("{}:{}:{}", f.model, f.len, f.class)).collect(),
         models: grid.models().iter().map(note_of).collect(),
@@ -159,6 +172,10 @@ impl Prepared {
                 threads: self.config.threads,
                 report: report.to_owned(),
                 target_dir: self.target_dir.clone(),
+                server: ServerVars {
+                    port: None,
+                    concurrency: cell.map_or(1, |cell| self.grid.concurrency_of(cell)),
+                },
             },
             base_env: Vec::new(),
             env: Vec::new(),
@@ -247,6 +264,7 @@ fn request_of(root: &Path, args: &Args) -> anyhow::Result<Request> {
         timeout_s: args.timeout,
         cooldown_s: args.cooldown,
         big_cooldown_s: args.big_cooldown,
+        quiet: args.quiet,
         runner: args.runner.clone(),
         cell_memory_limit_mb: args.cell_memory_limit_mb,
         fake_oom: fake_oom.filter(|text| !text.trim().is_empty()),

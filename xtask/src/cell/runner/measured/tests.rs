@@ -12,7 +12,7 @@ fn the_four_lines_are_found_among_others() {
                   [info] Prompt tokens: 512\n  Generated tokens: 32 (stopped)\r\n\
                   profile | Prefill: 165.40 ms (3095.56 tok/s)\nDecode:  590.58ms ( 54.18 tok/s )\n";
     assert_eq!(
-        parse_profile_text(output),
+        parse_profile_text(output).0,
         Measured {
             prompt_tokens: Some(512),
             generated_tokens: Some(32),
@@ -26,18 +26,49 @@ fn the_four_lines_are_found_among_others() {
 }
 
 #[test]
-fn what_is_missing_or_no_number_stays_missing() {
-    assert_eq!(parse_profile_text(""), Measured::default());
-    assert!(parse_profile_text("Prompt tokens: 5\nGenerated tokens: 1\n").is_empty());
-    let measured = parse_profile_text(
-        "NotPrefill: 1 ms (1 tok/s)\nPrefill: 3.00 ms\nDecode: 0.00 ms (inf tok/s)\nPrompt tokens: \
-         -3\nGenerated tokens: many\n",
+fn what_is_missing_stays_missing() {
+    assert_eq!(parse_profile_text(""), (Measured::default(), Vec::new()));
+    assert!(parse_profile_text("Prompt tokens: 5\nGenerated tokens: 1\n").0.is_empty());
+    let other = parse_profile_text("NotPrefill: 1 ms (1 tok/s)\n");
+    assert_eq!(other, (Measured::default(), Vec::new()));
+}
+
+#[test]
+fn what_is_no_number_stays_missing_and_is_noted() {
+    let (measured, notes) = parse_profile_text(
+        "Prefill: 3.00 ms\nDecode: 0.00 ms (inf tok/s)\nPrompt tokens: -3\n\
+         Generated tokens: many\n",
     );
-    assert_eq!(measured, Measured { prefill_ms: Some(3.0), ..Measured::default() });
-    let measured = parse_profile_text("Decode: NaN ms (2 tok/s)\nPrefill: 1e400 ms (3 tok/s)");
+    let expected = Measured { prefill_ms: Some(3.0), decode_ms: Some(0.0), ..Measured::default() };
+    assert_eq!(measured, expected);
+    assert_eq!(
+        notes,
+        [
+            "`Prompt tokens: -3` cannot be read whole",
+            "`Generated tokens: many` cannot be read whole",
+            "`Prefill: 3.00 ms` cannot be read whole",
+            "`Decode: 0.00 ms (inf tok/s)` cannot be read whole",
+        ]
+    );
+    let (measured, _) = parse_profile_text("Decode: NaN ms (2 tok/s)\nPrefill: 1e400 ms (3 tok/s)");
     assert_eq!(measured, Measured::default());
-    let measured = parse_profile_text("Decode: 5 ms (NaN tok/s)");
+    let (measured, notes) = parse_profile_text("Decode: 5 ms (NaN tok/s)");
     assert_eq!(measured, Measured { decode_ms: Some(5.0), ..Measured::default() });
+    assert_eq!(notes.len(), 1, "{notes:?}");
+}
+
+#[test]
+fn thousands_may_be_grouped() {
+    let (measured, notes) = parse_profile_text(
+        "Prompt tokens: 32,768\nGenerated tokens: 1_024\nPrefill: 12,345.67 ms (2,654.3 tok/s)\n\
+         Decode: 10'240.00 ms (100.00 tok/s)\n",
+    );
+    assert_eq!(notes, [""; 0]);
+    assert_eq!((measured.prompt_tokens, measured.generated_tokens), (Some(32768), Some(1024)));
+    assert_eq!((measured.prefill_ms, measured.prefill_tok_s), (Some(12_345.67), Some(2654.3)));
+    assert_eq!(measured.decode_ms, Some(10_240.0));
+    // A comma before two digits separates no thousands.
+    assert_eq!(parse_profile_text("Prompt tokens: 12,34").1.len(), 1);
 }
 
 #[test]
@@ -57,7 +88,7 @@ fn a_report_gives_speeds_over_the_steps_that_were_timed() {
     report.timing.decode_ms = Some(0.0);
     report.timing.prefill_ms = Some(f64::NAN);
     let measured = measured_from_report(&report);
-    assert_eq!((measured.decode_ms, measured.decode_tok_s), (None, None));
+    assert_eq!((measured.decode_ms, measured.decode_tok_s), (Some(0.0), None));
     assert_eq!((measured.prefill_ms, measured.prefill_tok_s), (None, None));
     assert_eq!(measured.generated_tokens, Some(33));
 }
@@ -173,11 +204,11 @@ proptest! {
         ),
     ) {
         let output = pieces.join("\n");
-        for measured in [parse_profile_text(&output), parse_llama_bench_json(&output)] {
+        for measured in [parse_profile_text(&output).0, parse_llama_bench_json(&output)] {
             for value in [
                 measured.prefill_ms, measured.prefill_tok_s, measured.decode_ms, measured.decode_tok_s,
             ].into_iter().flatten() {
-                prop_assert!(value.is_finite() && value > 0.0);
+                prop_assert!(value.is_finite() && value >= 0.0);
             }
         }
     }
@@ -187,7 +218,7 @@ proptest! {
         prompt in any::<u64>(), ms in 1u32..u32::MAX, speed in 1u32..u32::MAX,
     ) {
         let (ms, speed) = (f64::from(ms) / 100.0, f64::from(speed) / 100.0);
-        let measured = parse_profile_text(&format!(
+        let (measured, _) = parse_profile_text(&format!(
             "Prompt tokens: {prompt}\nPrefill: {ms:.2} ms ({speed:.2} tok/s)\n"
         ));
         prop_assert_eq!(measured.prompt_tokens, Some(prompt));

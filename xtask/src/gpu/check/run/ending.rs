@@ -73,6 +73,7 @@ mod tests {
     use crate::cell::child::ChildEnd;
     use crate::cell::classify::{Classification, DecidedBy, ExitKind, StopReason};
     use crate::cell::evidence::verdict::Said;
+    use crate::cell::quiet::LostTime;
 
     /// A run without numbers that was stopped after a while.
     fn stopped(reason: StopReason, wall_s: u64) -> CellOutcome {
@@ -80,6 +81,7 @@ mod tests {
             classification: Some(Classification::FailTimeout),
             decided_by: DecidedBy::Timeout,
             grade: None,
+            rejected: None,
             numbers: Err("no report".to_owned()),
             quiet: None,
             end: ChildEnd {
@@ -88,6 +90,7 @@ mod tests {
                 wall: Duration::from_secs(wall_s),
                 cpu: Duration::ZERO,
                 rss_peak_bytes: None,
+                lost: LostTime::default(),
                 stdout: Capture::new(CaptureLimits::default()),
                 stderr: Capture::new(CaptureLimits::default()),
                 said: Said::default(),
@@ -95,6 +98,7 @@ mod tests {
                 memory_bytes: None,
                 cgroup_oom_kills: None,
                 kernel_oom_line: None,
+                served: None,
             },
         }
     }

@@ -236,6 +236,7 @@ impl<'a, E: Executor> LegLauncher<'a, E> {
                 threads: None,
                 report: report.to_string_lossy().into_owned(),
                 target_dir: env::read_target_dir(),
+                server: Default::default(),
             },
             base_env: Vec::new(),
             env: changes,

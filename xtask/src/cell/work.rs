@@ -1,0 +1,185 @@
+//! Whether a result can be true: the work that was asked for, done in a time that can be read, at a
+//! rate that follows from both.
+//!
+//! Pure. What contradicts itself is a measurement of something else, so it is no row of numbers.
+
+use super::runner::Measured;
+
+/// How far a prompt may be from its target: in parts of it, and in tokens.
+const PROMPT_SHARE: f64 = 0.01;
+const PROMPT_TOKENS: u64 = 2;
+/// How far a rate may be from tokens over time.
+const RATE_SHARE: f64 = 0.02;
+/// The resolution of times in milliseconds, and of rates: two decimals.
+const RESOLUTION: f64 = 0.01;
+
+/// What a cell was to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) prompt_tokens: u64,
+    pub(crate) max_tokens: u64,
+    /// Whether the program counts the tokens that it works on; where not, only times are checked.
+    pub(crate) counts: bool,
+    /// Whether the program ends by itself at an end-of-sequence token.
+    pub(crate) may_stop: bool,
+}
+
+/// Checks numbers against what was asked for and against each other. What is missing is not checked.
+///
+/// # Errors
+/// Why they cannot be true, in words.
+pub(crate) fn check_work(measured: &Measured, asked: Asked) -> Result<(), String> {
+    if let Some(tokens) = measured.prompt_tokens {
+        let off = tokens.abs_diff(asked.prompt_tokens);
+        if off > PROMPT_TOKENS && off as f64 > PROMPT_SHARE * asked.prompt_tokens as f64 {
+            return Err(format!(
+                "the prompt had {tokens} tokens instead of {}",
+                asked.prompt_tokens
+            ));
+        }
+    }
+    if let Some(tokens) = measured.generated_tokens
+        && tokens < asked.max_tokens
+        && !asked.may_stop
+    {
+        return Err(format!("{tokens} tokens were generated instead of {}", asked.max_tokens));
+    }
+    check_phase("prefill", measured.prefill_ms, measured.prefill_tok_s, measured.prompt_tokens, 0)?;
+    // The first token comes out of prefill: some programs count it as decoded, some do not.
+    check_phase("decode", measured.decode_ms, measured.decode_tok_s, measured.generated_tokens, 1)
+}
+
+/// Checks a phase of `tokens` tokens, or of up to `fewer` less.
+fn check_phase(
+    phase: &str,
+    ms: Option<f64>,
+    tok_s: Option<f64>,
+    tokens: Option<u64>,
+    fewer: u64,
+) -> Result<(), String> {
+    let Some(ms) = ms else { return Ok(()) };
+    if ms < RESOLUTION && tokens.is_none_or(|tokens| tokens > fewer) {
+        return Err(format!("{phase} took {ms:.2} ms, which is below what can be told"));
+    }
+    let (Some(tok_s), Some(tokens)) = (tok_s, tokens) else { return Ok(()) };
+    // What is printed with two decimals may be off by half of the last.
+    let rounding = RESOLUTION / 2.0 * (1.0 / ms + 1.0 / tok_s);
+    let fits = (tokens.saturating_sub(fewer)..=tokens).any(|tokens| {
+        let computed = tokens as f64 * 1000.0 / ms;
+        (tok_s - computed).abs() <= (RATE_SHARE + rounding) * computed
+    });
+    if fits {
+        return Ok(());
+    }
+    Err(format!(
+        "{phase}: {tokens} tokens in {ms:.2} ms are {:.2} tok/s, but {tok_s:.2} tok/s are given",
+        tokens as f64 * 1000.0 / ms
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Asked =
+        Asked { prompt_tokens: 512, max_tokens: 32, counts: true, may_stop: false };
+
+    fn whole() -> Measured {
+        Measured {
+            prompt_tokens: Some(512),
+            generated_tokens: Some(32),
+            prefill_ms: Some(256.0),
+            prefill_tok_s: Some(2000.0),
+            decode_ms: Some(640.0),
+            decode_tok_s: Some(50.0),
+            decode_kv_tokens: None,
+        }
+    }
+
+    fn problem(change: impl FnOnce(&mut Measured)) -> String {
+        let mut measured = whole();
+        change(&mut measured);
+        check_work(&measured, ASKED).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn the_prompt_may_be_off_by_two_tokens_or_a_hundredth() {
+        // A rate that fits its count.
+        let prompt = |tokens: u64, target: u64| {
+            let measured = Measured {
+                prompt_tokens: Some(tokens),
+                prefill_tok_s: Some(tokens as f64 * 1000.0 / 256.0),
+                ..whole()
+            };
+            check_work(&measured, Asked { prompt_tokens: target, ..ASKED }).is_ok()
+        };
+        for (tokens, target, holds) in [
+            (512, 512, true),
+            (507, 512, true),
+            (506, 512, false),
+            (517, 512, true),
+            (518, 512, false),
+            (6, 8, true),
+            (5, 8, false),
+            (17, 512, false),
+        ] {
+            assert_eq!(prompt(tokens, target), holds, "{tokens} for {target}");
+        }
+        assert_eq!(
+            problem(|measured| measured.prompt_tokens = Some(17)),
+            "the prompt had 17 tokens instead of 512"
+        );
+    }
+
+    #[test]
+    fn fewer_tokens_than_asked_for_are_other_work_unless_the_program_may_stop() {
+        let short = Measured { generated_tokens: Some(20), decode_ms: Some(400.0), ..whole() };
+        assert_eq!(
+            check_work(&short, ASKED).unwrap_err(),
+            "20 tokens were generated instead of 32"
+        );
+        assert_eq!(check_work(&short, Asked { may_stop: true, ..ASKED }), Ok(()));
+    }
+
+    #[test]
+    fn rate_count_and_time_agree() {
+        assert_eq!(problem(|_| ()), "");
+        // The first token may count as decoded or not: 31 or 32 in 640 ms.
+        assert_eq!(problem(|measured| measured.decode_tok_s = Some(48.4375)), "");
+        assert_eq!(problem(|measured| measured.decode_tok_s = Some(50.9)), "");
+        assert_eq!(
+            problem(|measured| measured.decode_tok_s = Some(51.1)),
+            "decode: 32 tokens in 640.00 ms are 50.00 tok/s, but 51.10 tok/s are given"
+        );
+        assert!(problem(|measured| measured.prefill_tok_s = Some(1950.0)).starts_with("prefill: "));
+        // Rounding to two decimals explains 0.125 ms as 0.13.
+        let tiny = Measured {
+            prompt_tokens: Some(8),
+            generated_tokens: None,
+            prefill_ms: Some(0.13),
+            prefill_tok_s: Some(64_000.0),
+            decode_ms: None,
+            ..whole()
+        };
+        assert_eq!(check_work(&tiny, Asked { prompt_tokens: 8, ..ASKED }), Ok(()));
+    }
+
+    #[test]
+    fn a_time_that_is_no_time_is_not_measured() {
+        let none = |measured: &mut Measured| {
+            (measured.prefill_ms, measured.prefill_tok_s) = (Some(0.0), Some(32_000_000.0));
+        };
+        assert_eq!(problem(none), "prefill took 0.00 ms, which is below what can be told");
+        // Nothing was decoded after the first token, so that takes no time.
+        let one = Measured { generated_tokens: Some(1), decode_ms: Some(0.0), ..whole() };
+        let one = Measured { decode_tok_s: None, ..one };
+        assert_eq!(check_work(&one, Asked { max_tokens: 1, ..ASKED }), Ok(()));
+    }
+
+    #[test]
+    fn what_is_missing_is_not_checked() {
+        assert_eq!(check_work(&Measured::default(), ASKED), Ok(()));
+        let rates = Measured { prefill_tok_s: Some(9.0), ..Measured::default() };
+        assert_eq!(check_work(&rates, ASKED), Ok(()));
+    }
+}
