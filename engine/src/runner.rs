@@ -56,11 +56,11 @@ pub fn run(
     let start = Instant::now();
     let source = find_model(&args.model)?;
     let shown = source.gguf.display().to_string();
-    let (gguf, _) =
+    let (mut gguf, _) =
         Gguf::read(&source.gguf).with_context(|| format!("cannot load the model `{shown}`"))?;
-    let mut model = Transformer::load_for(&gguf, &source.gguf, device, kernels)
-        .with_context(|| format!("cannot load the model `{shown}`"))?;
-    for warning in &model.config().warnings {
+    let config =
+        ModelConfig::parse(&gguf).with_context(|| format!("cannot load the model `{shown}`"))?;
+    for warning in &config.warnings {
         term::log(&format!("warning: {warning}"));
     }
     // A large vocabulary takes time and memory that token ids do not need.
@@ -77,10 +77,17 @@ pub fn run(
             None
         }
     };
+    let wanted = prompt::plan(args, codec.as_ref(), &config)?;
+    // A vocabulary of 262,144 tokens takes 100 MiB to build, which must not come on top of the
+    // weights: nothing but the text at the end needs it any more.
+    let codec = codec.filter(|_| args.show_text);
+    gguf.metadata.retain(|key, _| !key.starts_with("tokenizer."));
+    host::release_free_memory();
+    let mut model = Transformer::load_for(&gguf, &source.gguf, device, kernels)
+        .with_context(|| format!("cannot load the model `{shown}`"))?;
     let load = start.elapsed();
     host::release_free_memory();
 
-    let wanted = prompt::plan(args, codec.as_ref(), model.config())?;
     let lengths = prompt::fit(args, &wanted, model.config().context)?;
     if let Some(warning) = &lengths.warning {
         term::log(&format!("warning: {warning}"));

@@ -12,6 +12,9 @@ const DEEPEST_LIST: u32 = 8;
 /// Longer lists of numbers of one or two bytes are read over.
 const LONGEST_SMALL: u64 = 4096;
 
+/// Tokens are no longer than this, in bytes.
+const LONGEST_TOKEN: usize = 1024;
+
 /// Tensors have at most this many dimensions.
 const MAX_DIMS: u32 = 4;
 
@@ -348,7 +351,39 @@ impl<R: Read> Reader<R> {
         self.check_fits(what, length, 1)?;
         let mut bytes = vec![0; length as usize];
         self.fill(what, &mut bytes)?;
-        Ok(String::from_utf8(bytes)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Ok(String::from_utf8(bytes).unwrap_or_else(|error| replace_invalid(error.into_bytes())))
+    }
+}
+
+/// Bytes as text. What is no UTF-8 becomes U+FFFD, which takes three bytes for one; in a text longer
+/// than any token `?`, so that it takes no more than the file has.
+fn replace_invalid(mut bytes: Vec<u8>) -> String {
+    if bytes.len() <= LONGEST_TOKEN {
+        return String::from_utf8_lossy(&bytes).into_owned();
+    }
+    let mut start = 0;
+    while let Err(error) = std::str::from_utf8(&bytes[start..]) {
+        let from = start + error.valid_up_to();
+        let to = error.error_len().map_or(bytes.len(), |length| from + length);
+        bytes[from..to].fill(b'?');
+        start = to;
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_takes_no_more_room_than_in_the_file() {
+        assert_eq!(replace_invalid(b"a\xffb\xe2\x82".to_vec()), "a\u{fffd}b\u{fffd}");
+        let mut long = "é".repeat(LONGEST_TOKEN).into_bytes();
+        let length = long.len();
+        long[2] = 0xff;
+        long[length - 1] = b'x';
+        let text = replace_invalid(long);
+        assert_eq!((text.len(), &text[..6]), (length, "é??é"));
+        assert!(text.ends_with("é?x"));
     }
 }
