@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::model::gguf::{Array, Value};
+use engine::model::ModelConfig;
+use engine::model::gguf::{Array, Gguf, Value};
 use formats::cell_report::CellReport;
 use made::Made;
 use testkit::{Command, Workspace};
@@ -147,7 +148,58 @@ fn resident_memory_is_that_of_the_file_and_the_cache() {
         let kv = 604 * 4 * 2 * 64 * 2 * 2;
         let beside = report.memory.rss_peak_bytes.unwrap().saturating_sub(weights + kv) >> 20;
         assert!(beside <= 64, "{quantisation}: {beside} MiB beside {weights} bytes of weights");
+        // What loading freed went back to the system, and what did not is in the report.
+        if cfg!(target_env = "gnu") {
+            let retained = report.memory.libc_retained_bytes.unwrap() >> 20;
+            assert!(retained <= 16, "{quantisation}: the C library keeps {retained} MiB");
+        }
     }
+}
+
+/// The same over files of one's own, as a table:
+/// `ARC_MEMORY_MODELS=FOLDER cargo test -p engine --test decode_bench folder -- --nocapture`.
+#[cfg(target_os = "linux")]
+#[test]
+#[allow(clippy::print_stdout, reason = "tests show what they measured")]
+fn files_of_a_folder_take_their_size_and_the_cache() {
+    let Some(models) = std::env::var_os("ARC_MEMORY_MODELS") else {
+        println!("skipped: ARC_MEMORY_MODELS is not set");
+        return;
+    };
+    let entries = std::fs::read_dir(models).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|e| e == "gguf")).collect();
+    files.sort();
+    let folder = Workspace::empty(DECODE_BENCH);
+    let path = folder.path("cell.json");
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut above = Vec::new();
+    println!("| MiB | file | KV | peak resident | beside both | kept by the C library |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for file in files {
+        let args = ["-m", file.to_str().unwrap(), "--prompt-tokens", "512", "-n", "8"];
+        decode_bench(&args).args(["--report", path.to_str().unwrap()]).run().exits_with(0);
+        let report: CellReport = serde_json::from_slice(&folder.read_bytes(&path)).unwrap();
+        let config = ModelConfig::parse(&Gguf::read(&file).unwrap().0).unwrap();
+        let row = config.layers * config.kv_heads * config.head_dim * 2 * 2;
+        let (size, kv) = (file.metadata().unwrap().len(), (520 * row) as u64);
+        let peak = report.memory.rss_peak_bytes.unwrap();
+        let beside = peak as f64 - (size + kv) as f64;
+        let kept = report.memory.libc_retained_bytes.unwrap_or(0);
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        println!(
+            "| {name} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} |",
+            mib(size),
+            mib(kv),
+            mib(peak),
+            beside / f64::from(1 << 20),
+            mib(kept)
+        );
+        if beside > f64::from(64 << 20) {
+            above.push(name);
+        }
+    }
+    assert!(above.is_empty(), "more than 64 MiB beside file and cache: {above:?}");
 }
 
 #[test]
@@ -203,7 +255,11 @@ fn with_tokenizer(folder: &Workspace, pre: &str) -> PathBuf {
 
 #[test]
 fn a_cell_by_length_needs_no_tokenizer() {
-    for (pre, warns) in [("tekken", "`tokenizer.ggml.pre`"), ("gpt-2", "`tokenizer.ggml.tokens`")] {
+    for (pre, warns) in [
+        ("tekken", "`tokenizer.ggml.pre`"),
+        ("gpt-4o", "`tokenizer.ggml.pre`"),
+        ("gpt-2", "`tokenizer.ggml.tokens`"),
+    ] {
         let folder = Workspace::empty(DECODE_BENCH);
         let path = with_tokenizer(&folder, pre);
         let model = path.to_str().unwrap();
@@ -213,6 +269,36 @@ fn a_cell_by_length_needs_no_tokenizer() {
         assert!(ran.stderr.contains(warns) && ran.stdout.contains("Prompt tokens: 9"), "{ran}");
         let ran = decode_bench(&["-m", model, "-p", "hello", "-n", "2"]).run().exits_with(1);
         assert!(ran.stderr.contains(warns), "{ran}");
+    }
+}
+
+/// Vocabularies are padded to round numbers of rows: those without a token are no error.
+#[test]
+fn there_may_be_more_rows_than_tokens() {
+    let folder = Workspace::empty(DECODE_BENCH);
+    let path = folder.path("model.gguf");
+    // GPT-2's names of the bytes: printable ones stand for themselves, others for what follows 255.
+    let printable = |byte: u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let mut next = 256;
+    let names = (0..256).map(|byte| {
+        let name = if printable(byte) { byte } else { next };
+        next += u32::from(!printable(byte));
+        char::from_u32(name).unwrap().to_string()
+    });
+    let names: Vec<String> = names.collect();
+    Made::named("qwen2")
+        .with("tokenizer.ggml.model", Value::String("gpt2".to_owned()))
+        .with("tokenizer.ggml.pre", Value::String("gpt-2".to_owned()))
+        .with("tokenizer.ggml.tokens", Value::Array(Array::String(names)))
+        .with("tokenizer.ggml.merges", Value::Array(Array::String(Vec::new())))
+        .write(&path);
+    let report = folder.path("cell.json");
+    let model = ["-m", path.to_str().unwrap(), "--report", report.to_str().unwrap(), "--show-text"];
+    for prompt in [["-p", "hello"], ["--prompt-ids", "104,101,108,108,319"]] {
+        let ran = decode_bench(&[&model[..], &prompt, &["-n", "40"]].concat()).run().exits_with(0);
+        assert!(ran.stdout.contains("Prompt tokens: 5"), "{ran}");
+        let report: CellReport = serde_json::from_slice(&folder.read_bytes(&report)).unwrap();
+        assert!(report.output.token_ids.iter().any(|&id| id >= 256), "{:?}", report.output);
     }
 }
 

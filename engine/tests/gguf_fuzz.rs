@@ -32,6 +32,14 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc(layout) }
     }
 
+    // As the system grows blocks of some size: in place. The default would hold both for a moment.
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let live = LIVE.fetch_add(size.wrapping_sub(layout.size()), Ordering::Relaxed);
+        PEAK.fetch_max(live.wrapping_add(size).wrapping_sub(layout.size()), Ordering::Relaxed);
+        // SAFETY: as the caller vouches.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller vouches.
@@ -153,8 +161,8 @@ fn mutated_headers(count: usize) {
             peak_of(|| catch_unwind(|| Gguf::parse(bytes.as_slice(), length).is_ok()));
         read += usize::from(parsed.unwrap_or_else(|_| panic!("mutation {index} panics")));
         // A text takes 24 bytes beside its own where the file has 8, and a list that grows has room
-        // for twice as many; one text may be as long as the file.
-        let bound = length as usize + 8 * bytes.len();
+        // for a quarter more; one text may be as long as the file.
+        let bound = length as usize + 4 * bytes.len() + (1 << 17);
         assert!(peak <= bound, "mutation {index}: {peak} bytes for {length}");
         worst = worst.max(peak as f64 / length as f64);
     }
@@ -183,7 +191,9 @@ fn mutated_files(count: usize) {
         let result = result.unwrap_or_else(|_| panic!("mutation {index} panics"));
         loaded += usize::from(result.is_some());
         ran += usize::from(result == Some(true));
-        assert!(peak <= 4 * length + (4 << 20), "mutation {index}: {peak} bytes for {length}");
+        // A list of empty texts takes 24 bytes each where the file has 8, and a quarter of them is room
+        // to grow. Beside the file there is a buffer to read it through.
+        assert!(peak <= 4 * length + (1 << 18), "mutation {index}: {peak} bytes for {length}");
         if length > base.len() / 2 {
             worst = worst.max(peak as f64 / length as f64);
         }

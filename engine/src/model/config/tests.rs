@@ -95,6 +95,29 @@ fn what_is_not_computed_is_refused_by_its_key() {
     assert!(error.starts_with("metadata key `qwen2.expert_count`: is 8"), "{error}");
 }
 
+/// Devices have candle's products alone: whatever these do not compute is named, never left out.
+#[test]
+fn what_devices_do_not_compute_is_named() {
+    let beyond = |architecture: &str, keys: &[(&str, Value)]| {
+        with(architecture, 2, keys).unwrap().beyond_candle()
+    };
+    for architecture in crate::model::architectures::ARCHITECTURES {
+        let name = architecture.name();
+        let expected = match name {
+            "llama" | "qwen2" | "qwen3" => None,
+            _ => Some(format!("architecture `{name}`")),
+        };
+        assert_eq!(beyond(name, &[]), expected, "{name}");
+    }
+    let experts = [("expert_count", Value::Unsigned(8)), ("expert_used_count", Value::Unsigned(2))];
+    assert_eq!(beyond("llama", &experts).unwrap(), "`llama` with experts");
+    let window = [("attention.sliding_window", Value::Unsigned(64))];
+    assert_eq!(beyond("llama", &window).unwrap(), "`llama` with a window");
+    let heads = Value::Array(Array::Unsigned(vec![4, 2]));
+    let heads = [("attention.head_count_kv", heads)];
+    assert_eq!(beyond("llama", &heads).unwrap(), "`llama` with layers that differ");
+}
+
 #[test]
 fn heads_of_keys_may_differ_between_layers() {
     let list = |values: &[u64]| Value::Array(Array::Unsigned(values.to_vec()));

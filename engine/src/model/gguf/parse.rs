@@ -210,9 +210,14 @@ fn read_array(r: &mut Reader<impl Read>, key: &str) -> Result<Array, GgufError> 
         count: u64,
         mut element: impl FnMut(&mut Reader<R>) -> Result<T, GgufError>,
     ) -> Result<Vec<T>, GgufError> {
-        // It grows with what is read, not with what is announced.
-        let mut values = Vec::with_capacity(count.min(LONGEST_SMALL) as usize);
-        for _ in 0..count {
+        // It grows with what is read, not with what is announced; by a quarter, not to the double,
+        // because a list that a file's data are mistaken for is as long as the file.
+        let mut values = Vec::new();
+        for read in 0..count {
+            if values.len() == values.capacity() {
+                let more = (read / 4).max(LONGEST_SMALL).min(count - read);
+                values.reserve_exact(more as usize);
+            }
             values.push(element(r)?);
         }
         Ok(values)
