@@ -21,4 +21,5 @@ pub(crate) mod runner;
 pub(crate) mod serving;
 pub(crate) mod session;
 pub(crate) mod spec;
+pub(crate) mod variants;
 pub(crate) mod work;

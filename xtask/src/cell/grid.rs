@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::repeated::find_repeated;
 use crate::cell::classify::Classification;
+use crate::cell::variants::Variant;
 use crate::model::reference::ResolvedModel;
 
 /// Models × streams at the same time × prompt lengths.
@@ -34,17 +35,23 @@ pub(crate) enum Order {
     Interleaved,
 }
 
-/// How many streams ask a server at the same time, and the variant that this is.
+/// What is changed of a model's run: by a variant's arguments, and by how many streams ask a server at
+/// the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Streams {
     count: u64,
-    /// `None` for one stream: the model as it is.
+    /// The variant of the definition.
+    change: Option<String>,
+    /// Both as rows have it; `None` for one stream of the model as it is.
     variant: Option<String>,
 }
 
 impl Streams {
-    fn new(count: u64) -> Streams {
-        Streams { count, variant: (count != 1).then(|| format!("c{count}")) }
+    fn new(count: u64, change: Option<&str>) -> Streams {
+        let streams = (count != 1).then(|| format!("c{count}"));
+        let parts: Vec<&str> = change.into_iter().chain(streams.as_deref()).collect();
+        let variant = (!parts.is_empty()).then(|| parts.join("+"));
+        Streams { count, change: change.map(str::to_owned), variant }
     }
 }
 
@@ -102,7 +109,7 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
         return Err(anyhow::anyhow!("these models are listed more than once: {}", list.join("; ")))
             .hint("name each model once; a glob may match one that is also named");
     }
-    Ok(Grid { models, streams: vec![Streams::new(1)], lengths, order: Order::default() })
+    Ok(Grid { models, streams: vec![Streams::new(1, None)], lengths, order: Order::default() })
 }
 
 impl Grid {
@@ -151,7 +158,27 @@ impl Grid {
 
     /// The same for each of these numbers of streams.
     pub(crate) fn with_concurrency(self, counts: &[u64]) -> Grid {
-        Grid { streams: counts.iter().copied().map(Streams::new).collect(), ..self }
+        let streams = self.streams.iter().flat_map(|streams| {
+            counts.iter().map(|&count| Streams::new(count, streams.change.as_deref()))
+        });
+        Grid { streams: streams.collect(), ..self }
+    }
+
+    /// The same, and each of these variants beside it.
+    pub(crate) fn with_variants(self, variants: &[Variant]) -> Grid {
+        let names = variants.iter().map(|variant| Some(variant.name.as_str()));
+        let names: Vec<Option<&str>> = std::iter::once(None).chain(names).collect();
+        let streams = names.into_iter().flat_map(|name| {
+            self.streams.iter().map(move |streams| Streams::new(streams.count, name))
+        });
+        Grid { streams: streams.collect(), ..self }
+    }
+
+    /// The variant of the definition that a cell is of; `None` for the model as it is.
+    pub(crate) fn change_of(&self, cell: Cell<'_>) -> Option<&str> {
+        let of_cell =
+            self.streams.iter().find(|streams| streams.variant.as_deref() == cell.variant);
+        of_cell.and_then(|streams| streams.change.as_deref())
     }
 
     /// How many streams ask at the same time in a cell.
@@ -248,6 +275,26 @@ pub(crate) mod tests {
 
     fn grid(names: &[&str], lengths: &[u64]) -> Grid {
         plan_grid(names.iter().map(|name| model(name)).collect(), lengths.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn variants_and_streams_cross() {
+        let variant = Variant { name: "q8".to_owned(), ..Variant::default() };
+        let grid = plan_grid(vec![model("a")], vec![8]).unwrap();
+        let grid = grid.with_variants(&[variant]).with_concurrency(&[1, 4]);
+        let cells: Vec<_> = grid
+            .cells()
+            .map(|cell| (cell.name(), grid.change_of(cell), grid.concurrency_of(cell)))
+            .collect();
+        let expected = [
+            ("a", None, 1),
+            ("a+c4", None, 4),
+            ("a+q8", Some("q8"), 1),
+            ("a+q8+c4", Some("q8"), 4),
+        ];
+        assert_eq!(cells, expected.map(|(name, change, count)| (name.to_owned(), change, count)));
+        assert_eq!(grid.row_names(), expected.map(|(name, ..)| name));
+        assert_eq!(grid.cell_count(), 4);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use crate::base::diagnostic::HintExt as _;
 use crate::cell::classify::Classification;
 use crate::cell::grid::{Cell, FakeCell};
+use crate::cell::variants::{PLAIN, Variant, forbidding};
 use crate::model::reference::ModelKind;
 use crate::oom_record::{OomRecord, render_prune_command};
 
@@ -54,6 +55,8 @@ pub(crate) struct Guard {
     memory_bytes: Option<u64>,
     /// What weight bytes are multiplied with.
     overhead_factor: f64,
+    /// The variants of the definition, where it has some.
+    variants: Vec<Variant>,
     /// The least length at which each model ran out of memory in this run, by [`Cell::name`].
     oom_lengths: HashMap<String, u64>,
 }
@@ -71,12 +74,38 @@ impl Guard {
             fakes: Vec::new(),
             memory_bytes,
             overhead_factor,
+            variants: Vec::new(),
             oom_lengths: HashMap::new(),
         }
     }
 
     pub(crate) fn with_fakes(self, fakes: Vec<FakeCell>) -> Guard {
         Guard { fakes, ..self }
+    }
+
+    /// Knows which variants need no less memory than others.
+    pub(crate) fn with_variants(self, variants: Vec<Variant>) -> Guard {
+        Guard { variants, ..self }
+    }
+
+    /// The names whose true OOM forbids this cell. A model as it is forbids its variants, because
+    /// nothing says that they need less; where a definition has variants, what it declares is all that
+    /// is known of those. More streams need no less than one.
+    fn forbidding(&self, cell: Cell<'_>) -> Vec<String> {
+        let model = cell.model.name.as_str();
+        let (change, streams) = split_variant(cell.variant);
+        if !self.variants.iter().any(|variant| Some(variant.name.as_str()) == change)
+            && change.is_some()
+        {
+            return vec![model.to_owned(), cell.name()];
+        }
+        let mut names = Vec::new();
+        for name in forbidding(&self.variants, change.unwrap_or(PLAIN)) {
+            let one = if name == PLAIN { model.to_owned() } else { format!("{model}+{name}") };
+            names.extend(streams.map(|streams| format!("{one}+{streams}")));
+            names.push(one);
+        }
+        names
     }
 
     /// The record as it is, even where it does not keep cells from being launched.
@@ -94,18 +123,17 @@ impl Guard {
         *least = len.min(*least);
     }
 
-    /// What becomes of this cell, by what is known now. What a model as it is ran out of memory at
-    /// forbids its variants as well: nothing says that they need less.
+    /// What becomes of this cell, by what is known now.
     pub(crate) fn admit(&self, cell: Cell<'_>) -> Admission {
-        let Cell { model, len, variant: _ } = cell;
+        let Cell { model, len, .. } = cell;
         let refuse = |class, reason| Admission::Refuse { class, reason };
         if model.kind == ModelKind::Missing {
             let reason = model.note.clone().unwrap_or_else(|| "there is no such model".to_owned());
             return refuse(Classification::FailMissingModel, reason);
         }
         let own_name = cell.name();
-        let names = [model.name.as_str(), own_name.as_str()];
-        for name in names {
+        let names = self.forbidding(cell);
+        for name in &names {
             if let Some(&least) = self.oom_lengths.get(name)
                 && len >= least
             {
@@ -150,6 +178,18 @@ impl Guard {
             }
             _ => "`cargo xtask model list` shows the models".to_owned(),
         })
+    }
+}
+
+/// The change and the number of streams in a variant's name.
+fn split_variant(variant: Option<&str>) -> (Option<&str>, Option<&str>) {
+    let Some(variant) = variant else { return (None, None) };
+    let is_streams =
+        |text: &str| text.strip_prefix('c').is_some_and(|count| count.parse::<u64>().is_ok());
+    match variant.rsplit_once('+') {
+        Some((change, streams)) if is_streams(streams) => (Some(change), Some(streams)),
+        None if is_streams(variant) => (None, Some(variant)),
+        _ => (Some(variant), None),
     }
 }
 
@@ -200,6 +240,34 @@ mod tests {
 
     fn guard() -> Guard {
         Guard::new(OomRecord::default(), RecordRule::InForce, Some(8 << 30), 1.0)
+    }
+
+    #[test]
+    fn a_variant_that_needs_less_and_fails_forbids_what_needs_more_alone() {
+        let variant = |name: &str, below: &[&str]| Variant {
+            name: name.to_owned(),
+            args: vec!["-x".to_owned()],
+            uses_no_more_memory_than: below.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let mut guard =
+            guard().with_variants(vec![variant("q8", &["plain"]), variant("wide", &[])]);
+        let model = model("m");
+        let refused = |guard: &Guard, variant: Option<&str>, len| {
+            matches!(guard.admit(Cell { model: &model, len, variant }), Admission::Refuse { .. })
+        };
+        let table = |guard: &Guard, len| {
+            [None, Some("c4"), Some("q8"), Some("q8+c4"), Some("wide"), Some("wide+c4")]
+                .map(|variant| refused(guard, variant, len))
+        };
+        guard.note_true_oom("m", 2048);
+        assert_eq!(table(&guard, 2047), [false; 6]);
+        assert_eq!(table(&guard, 2048), [true, true, false, false, false, false]);
+        guard.note_true_oom("m+q8", 1024);
+        assert_eq!(table(&guard, 1024), [true, true, true, true, false, false]);
+        guard.note_true_oom("m+wide+c4", 512);
+        assert_eq!(table(&guard, 512), [false, false, false, false, false, true]);
+        // What no definition knows is forbidden by the model as it is.
+        assert!(refused(&guard, Some("other"), 2048));
     }
 
     fn class(guard: &Guard, name: &str, len: u64) -> Option<Classification> {

@@ -14,6 +14,7 @@ use crate::cell::evidence::{Grade, Survived};
 use crate::cell::grid::Order;
 use crate::cell::quiet::{QuietNote, SweepQuiet};
 use crate::cell::session::{Unended, judge_unended};
+use crate::cell::variants::Variant;
 use crate::sys::hardware::HostFacts;
 
 use request::{Device, Request};
@@ -95,6 +96,8 @@ pub(crate) struct Settings {
     pub(crate) cooldown_s: f64,
     pub(crate) big_cooldown_s: f64,
     pub(crate) cell_memory_limit_mb: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) variants: Vec<Variant>,
     /// How often each cell is measured; `None` is once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) repeats: Option<u64>,

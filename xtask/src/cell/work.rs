@@ -63,10 +63,10 @@ fn check_phase(
     }
     let (Some(tok_s), Some(tokens)) = (tok_s, tokens) else { return Ok(()) };
     // What is printed with two decimals may be off by half of the last.
-    let rounding = RESOLUTION / 2.0 * (1.0 / ms + 1.0 / tok_s);
+    let half = RESOLUTION / 2.0;
     let fits = (tokens.saturating_sub(fewer)..=tokens).any(|tokens| {
         let computed = tokens as f64 * 1000.0 / ms;
-        (tok_s - computed).abs() <= (RATE_SHARE + rounding) * computed
+        (tok_s - computed).abs() <= (RATE_SHARE + half / ms) * computed + half
     });
     if fits {
         return Ok(());
@@ -152,6 +152,7 @@ mod tests {
             "decode: 32 tokens in 640.00 ms are 50.00 tok/s, but 51.10 tok/s are given"
         );
         assert!(problem(|measured| measured.prefill_tok_s = Some(1950.0)).starts_with("prefill: "));
+        assert!(problem(|measured| measured.decode_tok_s = Some(0.004)).starts_with("decode: "));
         // Rounding to two decimals explains 0.125 ms as 0.13.
         let tiny = Measured {
             prompt_tokens: Some(8),

@@ -11,6 +11,7 @@ use crate::base::repeated::find_repeated;
 use crate::cell::grid::Order;
 use crate::cell::journal::request::{Device, Request};
 use crate::cell::quiet::SweepQuiet;
+use crate::cell::variants::{Variant, check_variants};
 use crate::sys::hardware::{Backend, HostFacts};
 
 /// The ladder that is shipped for GPU machines.
@@ -37,6 +38,8 @@ pub(crate) struct SweepConfig {
     pub(crate) threads: Option<u64>,
     pub(crate) cell_memory_limit_mb: Option<u64>,
     pub(crate) quiet: SweepQuiet,
+    /// Changes of the runner's arguments, each measured beside the model as it is.
+    pub(crate) variants: Vec<Variant>,
     /// How often each cell is measured.
     pub(crate) repeats: u64,
     pub(crate) order: Order,
@@ -67,6 +70,8 @@ struct RawSweepConfig {
     cell_memory_limit_mb: Option<u64>,
     #[serde(default)]
     quiet: SweepQuiet,
+    #[serde(default, rename = "variant")]
+    variants: Vec<Variant>,
     #[serde(default = "default_repeats")]
     repeats: u64,
     #[serde(default)]
@@ -138,6 +143,7 @@ pub(crate) fn parse_sweep_config(
         threads: raw.threads,
         cell_memory_limit_mb: request.cell_memory_limit_mb.or(raw.cell_memory_limit_mb),
         quiet: request.quiet.unwrap_or(raw.quiet),
+        variants: raw.variants,
         repeats: raw.repeats,
         order: raw.order,
         device: raw.device,
@@ -159,6 +165,7 @@ fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
     if config.max_tokens == 0 {
         bail!("generating 0 tokens leaves nothing to measure");
     }
+    check_variants(&config.variants)?;
     if config.repeats == 0 {
         bail!("`repeats` is 0: every cell is measured at least once");
     }

@@ -34,6 +34,11 @@ pub(crate) fn compare_settings(then: &Settings, now: &Settings) -> Changes {
     refuse("concurrency", format!("{:?}", streams(then)), format!("{:?}", streams(now)));
     refuse("max_tokens", then.max_tokens.to_string(), now.max_tokens.to_string());
     let repeats = |settings: &Settings| settings.repeats.unwrap_or(1).to_string();
+    let variants = |settings: &Settings| {
+        let all = settings.variants.iter().map(|v| format!("{} ({})", v.name, v.args.join(" ")));
+        all.collect::<Vec<_>>().join(", ")
+    };
+    refuse("variants", variants(then), variants(now));
     refuse("repeats", repeats(then), repeats(now));
     refuse("warmup_tokens", then.warmup_tokens.to_string(), now.warmup_tokens.to_string());
     refuse("threads", or_unset(then.threads), or_unset(now.threads));
@@ -100,7 +105,9 @@ fn render_models(settings: &Settings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::grid::Order;
     use crate::cell::journal::ModelNote;
+    use crate::cell::variants::Variant;
 
     fn settings() -> Settings {
         Settings {
@@ -135,6 +142,8 @@ mod tests {
             ("cell_memory_limit_mb", changes(|s| s.cell_memory_limit_mb = Some(1))),
             ("max_tokens", changes(|s| s.max_tokens = 16)),
             ("warmup_tokens", changes(|s| s.warmup_tokens = 1)),
+            ("repeats", changes(|s| s.repeats = Some(3))),
+            ("variants", changes(|s| s.variants.push(Variant::default()))),
             ("hardware", changes(|s| s.hardware = "other".to_owned())),
             ("timeout_s", changes(|s| s.timeout_s = 59.0)),
             (
@@ -158,6 +167,8 @@ mod tests {
             ("timeout_s: 60 → 90", changes(|s| s.timeout_s = 90.0)),
             ("cooldown_s: 0 → 5", changes(|s| s.cooldown_s = 5.0)),
             ("big_cooldown_s: 0 → 30", changes(|s| s.big_cooldown_s = 30.0)),
+            ("quiet: off → repeat", changes(|s| s.quiet = Some(SweepQuiet::Repeat))),
+            ("order: ModelMajor → Interleaved", changes(|s| s.order = Some(Order::Interleaved))),
             (
                 "the runner's definition, in comments or the order of keys: aaaaaaaaaaaa → \
                  bbbbbbbbbbbb",

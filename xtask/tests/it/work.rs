@@ -215,3 +215,50 @@ fn a_sweep_that_ended_between_runs_measures_the_cell_anew() {
     // What is in the first two runs is still there.
     assert!(workspace.read("out.csv.journal.jsonl").starts_with(&kept.join("\n")));
 }
+
+#[test]
+fn variants_are_rows_of_their_own_and_forbid_what_they_are_declared_to() {
+    let workspace = workspace("");
+    workspace.write_program("say.sh", "echo \"$@\" >> launched; sed \"s/tokens: 512/tokens: $4/; s/Prefill.*/Prefill: 1.00 ms ($4000.00 tok\\/s)/\" said.txt");
+    workspace.write(
+        "bench-configs/sweep/odd.toml",
+        "models = [\"a\"]\nlengths = [256, 512]\nmax_tokens = 32\nrunner = \"say\"\nquiet = \"off\"\n\
+         [[variant]]\nname = \"small\"\nargs = [\"--kv\", \"q8\"]\n\
+         uses_no_more_memory_than = [\"large\"]\n\
+         [[variant]]\nname = \"large\"\nargs = [\"--kv\", \"f32\"]\n",
+    );
+    let ran = sweep_with(&workspace, &["--fake-oom", "a+small:512"]);
+    let rows = workspace.read("out.csv");
+    let classes: Vec<String> = rows
+        .lines()
+        .skip(1)
+        .map(|row| {
+            let fields: Vec<&str> = row.split(',').collect();
+            format!("{} {} {}", fields[0], fields[14], fields.get(15).unwrap_or(&"measured"))
+        })
+        .collect();
+    assert_eq!(
+        classes,
+        [
+            "a 256 measured",
+            "a 512 measured",
+            "a+small 256 measured",
+            "a+small 512 SKIP:oom",
+            "a+large 256 measured",
+            "a+large 512 SKIP:oom_backstop",
+        ],
+        "{}",
+        ran.stderr
+    );
+    let launched = workspace.read("launched");
+    assert_eq!(launched.lines().filter(|line| line.ends_with("--kv f32")).count(), 1, "{launched}");
+    assert!(workspace.read("benchmarks/.oom-record").starts_with("a+small,512,"));
+
+    // The record says the same to the next sweep.
+    workspace.remove("out.csv");
+    workspace.remove("out.csv.journal.jsonl");
+    let ran = sweep_with(&workspace, &[]);
+    let rows = workspace.read("out.csv");
+    assert_eq!(rows.matches("SKIP:oom_record").count(), 2, "{rows}");
+    assert!(ran.stderr.contains("a+large @ 512: SKIP:oom_record"), "{}", ran.stderr);
+}

@@ -1,5 +1,6 @@
 //! Before anything is launched: the definition, the grid, the guard, the runner, the machine.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(super) struct Prepared {
     pub(super) settings: Settings,
     pub(super) grid: Grid,
     pub(super) runner: Runner,
+    /// The runner with each variant's arguments, by the variant's name.
+    pub(super) variant_runners: BTreeMap<String, Runner>,
     /// Cargo's target folder, as commands have it.
     pub(super) target_dir: String,
     pub(super) host: HostFacts,
@@ -77,6 +80,7 @@ pub(super) fn prepare(
     let config = parse_sweep_config(&config_path, &config_text, &request)?;
     let grid =
         plan_grid(model_store::resolve_models(root, &config.models)?, config.lengths.clone())?
+            .with_variants(&config.variants)
             .with_concurrency(&config.concurrency)
             .in_order(config.order);
     for model in grid.models() {
@@ -108,7 +112,9 @@ pub(super) fn prepare(
         Backend::Cuda | Backend::Metal => host.device_memory_bytes(),
     };
     let asked = RecordRule::from_flag(args.ignore_oom_record);
-    let guard = read_guard(root, asked, memory_bytes)?.with_fakes(fakes.clone());
+    let guard = read_guard(root, asked, memory_bytes)?
+        .with_fakes(fakes.clone())
+        .with_variants(config.variants.clone());
     let settings = Settings {
         config: config_path.clone(),
         runner: config.runner.clone(),
@@ -126,12 +132,18 @@ pub(super) fn prepare(
         cooldown_s: config.cooldown.as_secs_f64(),
         big_cooldown_s: config.big_cooldown.as_secs_f64(),
         quiet: Some(config.quiet),
+        variants: config.variants.clone(),
         repeats: Some(config.repeats).filter(|repeats| *repeats > 1),
         order: Some(config.order).filter(|order| *order != Order::default()),
         cell_memory_limit_mb: config.cell_memory_limit_mb,
         fake_cells: fakes.iter().map(|f| format!("{}:{}:{}", f.model, f.len, f.class)).collect(),
         models: grid.models().iter().map(note_of).collect(),
     };
+    let variant_runners = config
+        .variants
+        .iter()
+        .map(|variant| (variant.name.clone(), runner.with_extra_args(&variant.args)))
+        .collect();
     let prepared = Prepared {
         config_name: stem_of(&config_path),
         config_sha256: sha256_hex(config_text.as_bytes()),
@@ -140,6 +152,7 @@ pub(super) fn prepare(
         config,
         settings,
         grid,
+        variant_runners,
         runner,
         host,
         target,
@@ -162,7 +175,7 @@ impl Prepared {
         let limit_mb = self.config.cell_memory_limit_mb;
         CellSpec {
             root,
-            runner: &self.runner,
+            runner: self.runner_of(cell),
             vars: CellVars {
                 model,
                 model_path,
@@ -182,6 +195,12 @@ impl Prepared {
             timeout: self.config.timeout,
             memory_limit_bytes: limit_mb.map(|mb| mb.saturating_mul(1 << 20)),
         }
+    }
+
+    /// The runner, with the arguments of the cell's variant.
+    fn runner_of(&self, cell: Option<Cell<'_>>) -> &Runner {
+        let change = cell.and_then(|cell| self.grid.change_of(cell));
+        change.and_then(|name| self.variant_runners.get(name)).unwrap_or(&self.runner)
     }
 
     /// The pause after a cell; `hard` ones give the machine time to return memory.

@@ -3,17 +3,21 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use buffers::{Buffers, Shares};
+
 use super::{FeedForward, HostModel, Layer, Projection, SubLayer};
 use crate::model::attention::host::{Heads, Plan};
 use crate::model::config::ModelConfig;
-use crate::model::elementwise::{
-    activate_mul, is_finite, rms_norm, rms_norm_head, rotate, soft_cap,
-};
+use crate::model::elementwise::{is_finite, rms_norm, rms_norm_head};
 use crate::model::kv_cache::{HostKv, LayerKv};
 use crate::model::linear::{GROUP, Inputs, Output, QUANTISED, Quantised, quantise};
 use crate::model::par::{self, Share, part};
 
+mod attention;
+mod buffers;
 mod experts;
+mod feed_forward;
+mod output;
 
 /// Groups of rows of a matrix that an item of prefill multiplies, so that the activations of some
 /// rows are still in the nearest cache for the next group.
@@ -94,56 +98,6 @@ impl fmt::Display for Trouble {
             Self::Embeddings => write!(f, "it began in the embeddings"),
             Self::Attention(layer) => write!(f, "it began in the attention of layer {layer}"),
             Self::FeedForward(layer) => write!(f, "it began in the feed-forward of layer {layer}"),
-        }
-    }
-}
-
-/// The buffers of a forward; rows follow each other.
-#[derive(Debug)]
-pub(super) struct Buffers {
-    hidden: Vec<f32>,
-    normed: Vec<f32>,
-    bytes: Vec<Quantised>,
-    qkv: Vec<f32>,
-    queries: Vec<f32>,
-    partials: Vec<f32>,
-    attended: Vec<f32>,
-    gate: Vec<f32>,
-    up: Vec<f32>,
-    /// What a sub-layer gives, where something is done to it before it is added to the hidden state.
-    branch: Vec<f32>,
-    experts: experts::Buffers,
-}
-
-/// The buffers, as threads write them.
-pub(super) struct Shares<'a> {
-    hidden: Share<'a, f32>,
-    normed: Share<'a, f32>,
-    bytes: Share<'a, Quantised>,
-    qkv: Share<'a, f32>,
-    queries: Share<'a, f32>,
-    partials: Share<'a, f32>,
-    attended: Share<'a, f32>,
-    gate: Share<'a, f32>,
-    up: Share<'a, f32>,
-    branch: Share<'a, f32>,
-    experts: experts::Shares<'a>,
-}
-
-impl Buffers {
-    pub(super) fn share(&mut self) -> Shares<'_> {
-        Shares {
-            hidden: Share::new(&mut self.hidden),
-            normed: Share::new(&mut self.normed),
-            bytes: Share::new(&mut self.bytes),
-            qkv: Share::new(&mut self.qkv),
-            queries: Share::new(&mut self.queries),
-            partials: Share::new(&mut self.partials),
-            attended: Share::new(&mut self.attended),
-            gate: Share::new(&mut self.gate),
-            up: Share::new(&mut self.up),
-            branch: Share::new(&mut self.branch),
-            experts: self.experts.share(),
         }
     }
 }
@@ -443,147 +397,6 @@ impl<'a> Step<'a> {
         unsafe { Inputs { rows, floats: floats.all(), stride, bytes: shares.bytes.all() } }
     }
 
-    unsafe fn qkv(&self, shares: &Shares<'_>, layer: &Layer, item: usize) {
-        let projections = [&layer.q, &layer.k, &layer.v];
-        let groups = projections.iter().map(|projection| projection.weight.groups()).sum();
-        let rows = self.rows.len();
-        let range = part(groups, item, self.strip_items(groups, rows));
-        // SAFETY: an item has groups of its own, and nobody writes the norm.
-        unsafe {
-            let stride = padded(self.config.hidden);
-            let inputs = Self::inputs(shares, &shares.normed, stride, rows);
-            let (mut before, width) = (0, self.qkv_width());
-            for projection in projections {
-                let count = projection.weight.groups();
-                let own = range.start.clamp(before, before + count) - before
-                    ..range.end.clamp(before, before + count) - before;
-                multiply(projection, own, &inputs, &shares.qkv, (width, before * GROUP), false);
-                before += count;
-            }
-        }
-    }
-
-    /// Rotates queries and keys; queries go where attention reads them, keys and values into the
-    /// cache.
-    unsafe fn rotate(
-        &self,
-        shares: &Shares<'_>,
-        layer: &Layer,
-        index: usize,
-        rows: std::ops::Range<usize>,
-    ) {
-        let (config, heads) = (self.config, self.plan(index).heads());
-        let (dim, half) = (config.head_dim, config.rotated / 2);
-        let scale = config.scales.attention;
-        let rope = config.each_layer[index].rope.map(|rope| &self.model.ropes[rope]);
-        let layout = config.rope_layout();
-        let kernels = self.model.kernels;
-        let width = self.qkv_width();
-        for segment in self.plans[0].segments_of(rows.clone()) {
-            let kv = self.kv[segment.index * config.layers + index];
-            for row in segment.rows {
-                let position = self.rows[row].1;
-                // SAFETY: an item has rows of its own.
-                let (all, queries) = unsafe {
-                    let query_row = heads.query_row();
-                    let queries = shares.queries.part(row * query_row..(row + 1) * query_row);
-                    (shares.qkv.part(row * width..(row + 1) * width), queries)
-                };
-                let norm = |row: &mut [f32], weight: &Option<Vec<f32>>| {
-                    if let Some(weight) = weight.as_ref().filter(|weight| weight.len() == row.len())
-                    {
-                        rms_norm_head(kernels, row, weight, config.rms_eps);
-                    }
-                };
-                let turn = |head: &mut [f32], weight: &Option<Vec<f32>>| {
-                    norm(head, weight);
-                    if let Some((cos, sin)) = rope {
-                        let at = position * half..(position + 1) * half;
-                        rotate(layout, &mut head[..2 * half], &cos[at.clone()], &sin[at]);
-                    }
-                };
-                let (q, rest) = all.split_at_mut(padded(heads.heads * dim));
-                let (k, v) = rest.split_at_mut(padded(heads.kv_heads * dim));
-                // One head is whole in itself.
-                if heads.heads > 1 {
-                    norm(&mut q[..heads.heads * dim], &layer.q_norm);
-                }
-                if heads.kv_heads > 1 {
-                    norm(&mut k[..heads.kv_heads * dim], &layer.k_norm);
-                }
-                let from = q.chunks_exact_mut(dim).take(heads.heads);
-                for (head, to) in from.zip(queries.chunks_exact_mut(heads.dim)) {
-                    turn(head, &layer.q_norm);
-                    for (to, &from) in to.iter_mut().zip(&*head) {
-                        *to = from * scale;
-                    }
-                }
-                let keys = k.chunks_exact_mut(dim).take(heads.kv_heads);
-                for (head, (key, value)) in keys.zip(v.chunks_exact(dim)).enumerate() {
-                    turn(key, &layer.k_norm);
-                    // SAFETY: a position of a sequence is one row, which is this item's.
-                    unsafe { kv.write(kernels, head, position, key, value) };
-                }
-            }
-        }
-    }
-
-    unsafe fn attend(&self, shares: &Shares<'_>, index: usize, item: usize) {
-        let plan = self.plan(index);
-        let kv = self.kv[plan.segment_of(item) * self.config.layers + index];
-        let stride = padded(self.attended_width());
-        // SAFETY: jobs write results of their own, and nobody writes queries and cache.
-        unsafe {
-            let queries = shares.queries.all();
-            let (partials, out) = (&shares.partials, &shares.attended);
-            plan.run(self.model.kernels, item, kv, queries, partials, (out, stride));
-        }
-    }
-
-    unsafe fn finish_attention(
-        &self,
-        shares: &Shares<'_>,
-        layer: &Layer,
-        index: usize,
-        rows: std::ops::Range<usize>,
-    ) {
-        let width = self.attended_width();
-        let stride = padded(width);
-        let (kernels, plan) = (self.model.kernels, self.plan(index));
-        for segment in plan.segments_of(rows) {
-            for row in segment.rows {
-                // SAFETY: an item has rows of its own, and nobody writes partial results.
-                let (out, partials) = unsafe {
-                    let out = shares.attended.part(row * stride..row * stride + width);
-                    (out, shares.partials.all())
-                };
-                plan.finish(kernels, segment.index, partials, out);
-                if layer.attention_output.weight.takes_bytes() {
-                    let blocks = width / QUANTISED;
-                    // SAFETY: as above.
-                    let bytes = unsafe { shares.bytes.part(row * blocks..(row + 1) * blocks) };
-                    quantise(kernels, out, bytes);
-                }
-            }
-        }
-    }
-
-    unsafe fn attention_output(&self, shares: &Shares<'_>, layer: &Layer, item: usize) {
-        // SAFETY: an item has groups of its own.
-        unsafe {
-            let branches = self.branches(layer, SubLayer::Attention);
-            self.add_to_hidden(shares, &layer.attention_output, &shares.attended, branches, item);
-        };
-    }
-
-    unsafe fn down(&self, shares: &Shares<'_>, layer: &Layer, ffn: &FeedForward, item: usize) {
-        // SAFETY: an item has groups of its own.
-        unsafe {
-            let branches = self.branches(layer, SubLayer::FeedForward);
-            self.add_to_hidden(shares, &ffn.down, &shares.gate, branches, item);
-        };
-    }
-
     /// Adds some groups of products to the hidden state, or puts them into the branch.
     unsafe fn add_to_hidden<'s>(
         &self,
@@ -602,96 +415,6 @@ impl<'a> Step<'a> {
             let width = padded(self.config.hidden);
             let to = if branches { &shares.branch } else { &shares.hidden };
             multiply(projection, range, &inputs, to, (width, 0), !branches);
-        }
-    }
-
-    /// Some groups of gate and up, and their gated product in the place of the gate.
-    unsafe fn gate_up(&self, shares: &Shares<'_>, ffn: &FeedForward, item: usize) {
-        let (groups, rows) = (ffn.gate.weight.groups(), self.rows.len());
-        let range = part(groups, item, self.strip_items(groups, rows));
-        let width = padded(self.config.ffn);
-        // SAFETY: an item has groups of its own, and nobody writes the norm.
-        unsafe {
-            let stride = padded(self.config.hidden);
-            let inputs = Self::inputs(shares, &shares.normed, stride, rows);
-            let at = (width, 0);
-            multiply(&ffn.gate, range.clone(), &inputs, &shares.gate, at, false);
-            multiply(&ffn.up, range.clone(), &inputs, &shares.up, at, false);
-            for row in 0..rows {
-                let own = row * width + range.start * GROUP..row * width + range.end * GROUP;
-                let gate = shares.gate.part(own.clone());
-                let activation = self.config.architecture.activation;
-                activate_mul(self.model.kernels, activation, gate, shares.up.read(own));
-            }
-        }
-    }
-
-    unsafe fn quantise_gated(
-        &self,
-        shares: &Shares<'_>,
-        ffn: &FeedForward,
-        rows: std::ops::Range<usize>,
-    ) {
-        if !ffn.down.weight.takes_bytes() {
-            return;
-        }
-        let (width, stride) = (self.config.ffn, padded(self.config.ffn));
-        let blocks = width / QUANTISED;
-        for row in rows {
-            // SAFETY: an item has rows of its own, and nobody writes the gated product.
-            let (from, bytes) = unsafe {
-                let from = shares.gate.read(row * stride..row * stride + width);
-                (from, shares.bytes.part(row * blocks..(row + 1) * blocks))
-            };
-            quantise(self.model.kernels, from, bytes);
-        }
-    }
-
-    /// The norm of each sequence's last row, then some groups of the output matrix.
-    unsafe fn output(&self, shares: &Shares<'_>, phase: usize, item: usize) {
-        let matrix = self.model.output.as_ref().unwrap_or(&self.model.embeddings);
-        let place = 2 * self.model.layers.len();
-        // SAFETY: the first phase has one item; an item of the second has groups of its own.
-        unsafe {
-            if phase == 0 {
-                let before = self.model.layers.last();
-                let norm = Norm {
-                    before: before.map(|layer| (layer, SubLayer::FeedForward)),
-                    weight: Some(&self.model.output_norm),
-                    place,
-                    bytes: matrix.takes_bytes(),
-                };
-                for (to, last) in self.plans[0].last_rows().enumerate() {
-                    self.norm_row(shares, last, to, &norm);
-                }
-                return;
-            }
-            let stride = padded(self.config.hidden);
-            let inputs = Self::inputs(shares, &shares.normed, stride, self.wanted);
-            let groups = matrix.groups();
-            let range = part(groups, item, self.strip_items(groups, self.wanted));
-            let first = range.start * GROUP;
-            let out = Output::new(self.logits, matrix.padded_rows(), first, false);
-            matrix.multiply(range.clone(), &inputs, &out);
-            self.finish_logits(matrix.padded_rows(), range);
-        }
-    }
-
-    /// Bias, scale and cap of some groups of logits.
-    unsafe fn finish_logits(&self, stride: usize, groups: std::ops::Range<usize>) {
-        let scales = &self.config.scales;
-        for row in 0..self.wanted {
-            let own = row * stride + groups.start * GROUP..row * stride + groups.end * GROUP;
-            // SAFETY: an item has groups of its own.
-            let logits = unsafe { self.logits.part(own) };
-            if let Some(bias) = &self.model.output_bias {
-                let bias = &bias[groups.start * GROUP..];
-                logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
-            }
-            if scales.logits != 1.0 {
-                logits.iter_mut().for_each(|logit| *logit *= scales.logits);
-            }
-            soft_cap(self.model.kernels, logits, scales.logit_cap);
         }
     }
 }

@@ -52,6 +52,7 @@ impl Place {
             grid: plan_grid(vec![model("llama")], config.lengths.clone()).unwrap(),
             config,
             runner: parse_runner("engine", "engine.toml", runner).unwrap(),
+            variant_runners: Default::default(),
             target_dir: "target".to_owned(),
             host: HostFacts::default(),
             target: Target {
