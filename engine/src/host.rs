@@ -31,6 +31,25 @@ pub(crate) fn release_free_memory() {
     }
 }
 
+/// Asks for pages of 2 MiB wherever one fits wholly into these `len` bytes from `start` on, so that
+/// reading them all does not wait for page tables. It is of use before they are first written, and takes
+/// no more memory: what is not a whole huge page stays as it was. Where the system takes no advice,
+/// nothing but speed is lost.
+pub fn ask_for_huge_pages(start: *const u8, len: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        const HUGE: usize = 2 << 20;
+        let at = start as usize;
+        let (first, end) = (at.next_multiple_of(HUGE), (at + len) / HUGE * HUGE);
+        if first < end {
+            // SAFETY: this advice changes no byte, whatever lies there.
+            unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, len);
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;

@@ -11,6 +11,8 @@ pub mod decode;
 #[cfg(feature = "decode")]
 mod host;
 #[cfg(feature = "decode")]
+pub use host::ask_for_huge_pages;
+#[cfg(feature = "decode")]
 pub mod model;
 #[cfg(feature = "decode")]
 pub mod runner;

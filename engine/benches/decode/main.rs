@@ -1,10 +1,11 @@
-//! Decode and prefill speed, next to other implementations on the same file, interleaved in one run.
+//! Decode and prefill speed, next to other implementations on the same files, interleaved in one run, as
+//! a table in Markdown.
 //!
-//! `cargo bench -p engine --bench decode --features peers -- --model models/smollm2-135m`
+//! `cargo bench -p engine --bench decode --features peers -- --threads 1 models/smollm2-135m`
 //!
 //! Every round measures each implementation once, so that a machine that becomes slower becomes
-//! slower for all. Also measures how fast the machine reads memory, which bounds decode from below:
-//! each token reads every weight once.
+//! slower for all. Also measures, once, how fast as many threads read memory: each token of decode
+//! reads every weight once. That is a rate that was reached, not the most that can be.
 #![allow(clippy::print_stdout)] // A benchmark's output is its data.
 
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use engine::model::source::find_model;
+use engine::model::source::{ModelSource, find_model};
 use llama_bench::{Kind, LlamaBench};
 
 mod bandwidth;
@@ -24,9 +25,9 @@ mod transformers;
 /// The options behind `--`.
 #[derive(Debug, clap::Parser)]
 struct Args {
-    /// GGUF file, folder with one, or synthetic description.
-    #[arg(long, default_value = "../bench-configs/models/smollm2-135m.toml")]
-    model: PathBuf,
+    /// GGUF files, folders with one, or synthetic descriptions.
+    #[arg(default_value = "../bench-configs/models/smollm2-135m.toml")]
+    models: Vec<PathBuf>,
     /// llama.cpp's `llama-bench`; also taken from the environment variable LLAMA_BENCH.
     #[arg(long)]
     llama_bench: Option<PathBuf>,
@@ -67,72 +68,111 @@ trait Contestant {
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     engine::runner::init_threads(std::num::NonZeroUsize::new(args.threads));
-    let source = find_model(&args.model)?;
+    let start = Instant::now();
+    let rate = bandwidth::measure(args.threads, bandwidth::BEYOND_CACHES);
+    println!(
+        "{} threads, {} rounds; reading 1 GiB: {:.1} GB/s; load {}",
+        args.threads,
+        args.rounds,
+        rate / 1e9,
+        load()
+    );
+    for (index, model) in args.models.iter().enumerate() {
+        let source = find_model(model)?;
+        let (mut contestants, bytes, kernels) = contestants(&args, &source)?;
+        if index == 0 {
+            println!("kernels {kernels}\n");
+            print_head(&contestants);
+        }
+        let row = |test: &str, at_rate: Option<f64>, samples: &[Vec<f64>]| {
+            println!("| {}, {test} | {} |", source.name, cells(samples, at_rate).join(" | "));
+        };
+        let test = format!("prefill {}", args.prefill);
+        let samples = compare(&mut contestants, args.rounds, |c| c.prefill(args.prefill))?;
+        row(&test, None, &samples);
+        for &kv in &args.kv {
+            for contestant in &mut contestants {
+                contestant.fill(kv).with_context(|| contestant.name())?;
+            }
+            let samples = compare(&mut contestants, args.rounds, |c| c.decode(kv, args.steps))?;
+            row(&format!("decode at {kv}"), Some(rate / bytes as f64), &samples);
+        }
+    }
+    println!("\ntook {:.0} s; load {}", start.elapsed().as_secs_f64(), load());
+    Ok(())
+}
+
+/// The system's load averages, which say whether others were at work.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// Who decodes the model, the bytes of weights that a token reads, and the kernels that Arc runs.
+fn contestants(
+    args: &Args,
+    source: &ModelSource,
+) -> anyhow::Result<(Vec<Box<dyn Contestant>>, u64, &'static str)> {
     let capacity = args.kv.iter().copied().max().unwrap_or(0).max(args.prefill)
         + args.steps * (args.rounds + 1)
         + 1;
     let ours = ours::Ours::load(&source.gguf, capacity)?;
-    let bytes = ours.weight_bytes_per_token();
-    let memory = bandwidth::measure(args.threads, bandwidth::BEYOND_CACHES);
-    let resident = bandwidth::measure(args.threads, bytes as usize);
-    println!(
-        "model {}, {} threads, kernels {}, {} rounds",
-        source.name,
-        args.threads,
-        ours.kernels(),
-        args.rounds
-    );
-    println!("weights read per token: {:.1} MB", bytes as f64 / 1e6);
-    for (what, rate) in [("1 GiB, beyond caches", memory), ("as much as the weights", resident)] {
-        println!(
-            "reading {what}: {:.1} GB/s, which bounds decode at {:.0} tok/s",
-            rate / 1e9,
-            rate / bytes as f64
-        );
-    }
+    let (bytes, kernels) = (ours.weight_bytes_per_token(), ours.kernels());
     let mut contestants: Vec<Box<dyn Contestant>> = vec![Box::new(ours)];
     #[cfg(feature = "peers")]
     contestants.push(Box::new(
         transformers::Transformers::load(&source.gguf).context("candle-transformers")?,
     ));
-    #[cfg(not(feature = "peers"))]
-    println!("candle-transformers: skipped, build with --features peers");
     for (kind, given, variable) in [
         (Kind::Llama, &args.llama_bench, "LLAMA_BENCH"),
         (Kind::IkLlama, &args.ik_llama_bench, "IK_LLAMA_BENCH"),
     ] {
-        match given.clone().or_else(|| std::env::var_os(variable).map(Into::into)) {
-            Some(program) => contestants.push(Box::new(LlamaBench {
+        if let Some(program) = given.clone().or_else(|| std::env::var_os(variable).map(Into::into))
+        {
+            contestants.push(Box::new(LlamaBench {
                 kind,
                 program,
                 model: source.gguf.clone(),
                 threads: args.threads,
-            })),
-            None => println!("{kind:?}: skipped, give its llama-bench or set {variable}"),
+            }));
         }
     }
-
-    let start = Instant::now();
-    let title = format!("prefill {}", args.prefill);
-    compare(&title, &mut contestants, args.rounds, |c| c.prefill(args.prefill))?;
-    for &kv in &args.kv {
-        for contestant in &mut contestants {
-            contestant.fill(kv).with_context(|| contestant.name())?;
-        }
-        let title = format!("decode at {kv}");
-        compare(&title, &mut contestants, args.rounds, |c| c.decode(kv, args.steps))?;
-    }
-    println!("took {:.0} s", start.elapsed().as_secs_f64());
-    Ok(())
+    Ok((contestants, bytes, kernels))
 }
 
-/// One discarded round, then `rounds`, in each of which every contestant runs once.
+fn print_head(contestants: &[Box<dyn Contestant>]) {
+    let names: Vec<&str> = contestants.iter().map(|contestant| contestant.name()).collect();
+    let ratios: Vec<String> =
+        names[1..].iter().map(|name| format!("{} over {name}", names[0])).collect();
+    println!("| | {} | {} | at the read rate |", names.join(" | "), ratios.join(" | "));
+    println!("|{}", " --- |".repeat(names.len() + ratios.len() + 2));
+}
+
+/// Speeds of each, then ratios of the first to each other, then the speed at which every weight would be
+/// read at the rate that was measured.
+fn cells(samples: &[Vec<f64>], at_rate: Option<f64>) -> Vec<String> {
+    let shown = |values: Vec<f64>, digits: usize| {
+        let (low, middle, high) = spread(values);
+        format!("{middle:.digits$} ({low:.digits$}–{high:.digits$})")
+    };
+    let digits = if samples[0].iter().all(|speed| *speed < 100.0) { 1 } else { 0 };
+    let speeds = samples.iter().map(|samples| shown(samples.clone(), digits));
+    // Within a round, because what slows a round slows both of its runs.
+    let ratios = samples[1..].iter().map(|theirs| {
+        let pairs = samples[0].iter().zip(theirs);
+        shown(pairs.map(|(ours, theirs)| ours / theirs).collect(), 2)
+    });
+    let rate = at_rate.map_or_else(String::new, |speed| format!("{speed:.digits$}"));
+    speeds.chain(ratios).chain([rate]).collect()
+}
+
+/// One discarded round, then `rounds`, in each of which every contestant runs once: tokens per second
+/// of each.
 fn compare(
-    title: &str,
     contestants: &mut [Box<dyn Contestant>],
     rounds: usize,
     mut run: impl FnMut(&mut dyn Contestant) -> anyhow::Result<f64>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Vec<f64>>> {
     let mut samples = vec![Vec::new(); contestants.len()];
     for round in 0..=rounds {
         for (contestant, samples) in contestants.iter_mut().zip(&mut samples) {
@@ -142,19 +182,7 @@ fn compare(
             }
         }
     }
-    let ours = samples[0].clone();
-    for (contestant, samples) in contestants.iter().zip(samples) {
-        // Ratios within a round, because what slows a round slows both of its runs.
-        let ratios = ours.iter().zip(&samples).map(|(ours, theirs)| ours / theirs).collect();
-        let (low, middle, high) = spread(samples);
-        let (ratio_low, ratio, ratio_high) = spread(ratios);
-        println!(
-            "{title:<16} {:<20} {middle:8.1} tok/s ({low:.1} to {high:.1}); arc is {ratio:.2}× \
-             ({ratio_low:.2} to {ratio_high:.2})",
-            contestant.name(),
-        );
-    }
-    Ok(())
+    Ok(samples)
 }
 
 /// Least, median and greatest.

@@ -43,7 +43,7 @@ pub(crate) fn prompt(tokens: usize) -> Vec<u32> {
 
 impl Contestant for Ours {
     fn name(&self) -> &'static str {
-        "arc"
+        "Arc"
     }
 
     fn prefill(&mut self, tokens: usize) -> anyhow::Result<f64> {

@@ -3,6 +3,8 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use crate::host::ask_for_huge_pages;
+
 /// Border that the bytes begin at.
 const ALIGNMENT: usize = 64;
 
@@ -26,7 +28,7 @@ impl Buffer {
         // SAFETY: the layout is not empty.
         match NonNull::new(unsafe { alloc_zeroed(layout) }) {
             Some(start) => {
-                ask_for_huge_pages(start, len);
+                ask_for_huge_pages(start.as_ptr(), len);
                 Self { start, len }
             }
             None => handle_alloc_error(layout),
@@ -48,24 +50,6 @@ impl Buffer {
         // SAFETY: as `bytes`, and they are borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
-}
-
-/// Asks for pages of 2 MiB where they fit wholly, so that reading all weights once a token does not
-/// wait for page tables. They take no more memory: what is not a whole huge page stays as it was.
-fn ask_for_huge_pages(start: NonNull<u8>, len: usize) {
-    #[cfg(target_os = "linux")]
-    {
-        const HUGE: usize = 2 << 20;
-        let at = start.as_ptr() as usize;
-        let (first, end) = (at.next_multiple_of(HUGE), (at + len) / HUGE * HUGE);
-        if first < end {
-            // SAFETY: the range lies within the allocation, and the advice changes no byte of it.
-            // Where it is not taken, nothing but speed is lost.
-            unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (start, len);
 }
 
 impl Drop for Buffer {
