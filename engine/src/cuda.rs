@@ -5,8 +5,8 @@
 //! `docs/CUDA.md` has the whole picture, with what the hooks cannot see.
 //!
 //! From the bottom: `codes` and `symbols`; `calls`, the real driver; `contexts`; `outside`, captures
-//! without the cache; `driver`, what the cache calls; `installed`, the cache itself; `window`, its part in graph capture; `streams`; `hooks`,
-//! the seam. Beside the hooks, [`capture`] captures a step, [`pool`] is the fallback where they are not
+//! without the cache; `driver`, what the cache calls; `installed`, the cache itself; `window`, its part in
+//! graph capture; `streams`; `hooks`, the seam. Beside the hooks, [`capture`] captures a step, [`pool`] is the fallback where they are not
 //! reached, [`memory`] what the device says of itself. No module names one above it: a test walks them.
 
 use std::sync::OnceLock;

@@ -79,7 +79,9 @@ fn main() -> anyhow::Result<()> {
     );
     for (index, model) in args.models.iter().enumerate() {
         let source = find_model(model)?;
-        let (mut contestants, bytes, kernels) = contestants(&args, &source)?;
+        let ours = ours::Ours::load(&source.gguf, capacity(&args))?;
+        let (bytes, kernels) = (ours.weight_bytes_per_token(), ours.kernels());
+        let mut contestants = contestants(&args, &source, ours)?;
         if index == 0 {
             println!("kernels {kernels}\n");
             print_head(&contestants);
@@ -108,16 +110,18 @@ fn load() -> String {
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Who decodes the model, the bytes of weights that a token reads, and the kernels that Arc runs.
+/// Positions that a cache needs.
+fn capacity(args: &Args) -> usize {
+    let longest = args.kv.iter().copied().max().unwrap_or(0).max(args.prefill);
+    longest + args.steps * (args.rounds + 1) + 1
+}
+
+/// Who decodes the model, Arc first.
 fn contestants(
     args: &Args,
     source: &ModelSource,
-) -> anyhow::Result<(Vec<Box<dyn Contestant>>, u64, &'static str)> {
-    let capacity = args.kv.iter().copied().max().unwrap_or(0).max(args.prefill)
-        + args.steps * (args.rounds + 1)
-        + 1;
-    let ours = ours::Ours::load(&source.gguf, capacity)?;
-    let (bytes, kernels) = (ours.weight_bytes_per_token(), ours.kernels());
+    ours: ours::Ours,
+) -> anyhow::Result<Vec<Box<dyn Contestant>>> {
     let mut contestants: Vec<Box<dyn Contestant>> = vec![Box::new(ours)];
     #[cfg(feature = "peers")]
     contestants.push(Box::new(
@@ -137,7 +141,7 @@ fn contestants(
             }));
         }
     }
-    Ok((contestants, bytes, kernels))
+    Ok(contestants)
 }
 
 fn print_head(contestants: &[Box<dyn Contestant>]) {

@@ -55,9 +55,16 @@ impl Grade {
     }
 }
 
-/// Whether memory was plentiful throughout: the least that was available is above a quarter of all.
-pub(crate) fn was_plentiful(available_low_bytes: Option<u64>, memory_bytes: Option<u64>) -> bool {
-    available_low_bytes.zip(memory_bytes).is_some_and(|(low, total)| low > total / 4)
+/// That memory was plentiful throughout, in words: the least that was available is above a quarter of
+/// all.
+pub(crate) fn describe_plenty(
+    available_low_bytes: Option<u64>,
+    memory_bytes: Option<u64>,
+) -> Option<String> {
+    let (low, total) = available_low_bytes.zip(memory_bytes)?;
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    (low > total / 4)
+        .then(|| format!("at least {:.1} of {:.1} GiB of memory were free", gib(low), gib(total)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The plan of a sweep: its cells in order, and which of them are faked.
 //!
-//! Pure. Model-major, length-minor, unless the definition says otherwise: all lengths of a model before the next model, so that a true OOM
-//! is known before a longer cell of that model comes up.
+//! Pure. Model-major, length-minor, unless the definition says otherwise: all lengths of a model before
+//! the next model, so that a true OOM is known before a longer cell of that model comes up.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::repeated::find_repeated;
 use crate::cell::classify::Classification;
-use crate::cell::variants::Variant;
+use crate::cell::variants::{Variant, parse_streams, split_streams, streams_name};
 use crate::model::reference::ResolvedModel;
 
-/// Models × streams at the same time × prompt lengths.
+/// Models × variants and streams at the same time × prompt lengths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grid {
     models: Vec<ResolvedModel>,
-    streams: Vec<Streams>,
+    settings: Vec<Setting>,
     lengths: Vec<u64>,
     order: Order,
 }
@@ -38,20 +38,20 @@ pub(crate) enum Order {
 /// What is changed of a model's run: by a variant's arguments, and by how many streams ask a server at
 /// the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Streams {
-    count: u64,
+struct Setting {
+    streams: u64,
     /// The variant of the definition.
     change: Option<String>,
     /// Both as rows have it; `None` for one stream of the model as it is.
     variant: Option<String>,
 }
 
-impl Streams {
-    fn new(count: u64, change: Option<&str>) -> Streams {
-        let streams = (count != 1).then(|| format!("c{count}"));
-        let parts: Vec<&str> = change.into_iter().chain(streams.as_deref()).collect();
+impl Setting {
+    fn new(streams: u64, change: Option<&str>) -> Setting {
+        let name = (streams != 1).then(|| streams_name(streams));
+        let parts: Vec<&str> = change.into_iter().chain(name.as_deref()).collect();
         let variant = (!parts.is_empty()).then(|| parts.join("+"));
-        Streams { count, change: change.map(str::to_owned), variant }
+        Setting { streams, change: change.map(str::to_owned), variant }
     }
 }
 
@@ -77,9 +77,9 @@ impl Cell<'_> {
 
 /// The model and the number of streams in the name of a cell with an axis of streams.
 pub(crate) fn split_concurrency(name: &str) -> (&str, u64) {
-    let split =
-        name.rsplit_once("+c").and_then(|(model, count)| Some((model, count.parse().ok()?)));
-    split.filter(|(_, count)| *count > 1).unwrap_or((name, 1))
+    let (before, streams) = split_streams(name);
+    let count = streams.and_then(parse_streams).filter(|count| *count > 1);
+    before.zip(count).unwrap_or((name, 1))
 }
 
 /// A cell that is not launched but yields a class.
@@ -109,7 +109,7 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
         return Err(anyhow::anyhow!("these models are listed more than once: {}", list.join("; ")))
             .hint("name each model once; a glob may match one that is also named");
     }
-    Ok(Grid { models, streams: vec![Streams::new(1, None)], lengths, order: Order::default() })
+    Ok(Grid { models, settings: vec![Setting::new(1, None)], lengths, order: Order::default() })
 }
 
 impl Grid {
@@ -143,7 +143,7 @@ impl Grid {
     /// What has a row of its own in a table over lengths: each model with each number of streams.
     fn rows(&self) -> impl Iterator<Item = (&ResolvedModel, Option<&str>)> {
         self.models.iter().flat_map(|model| {
-            self.streams.iter().map(move |streams| (model, streams.variant.as_deref()))
+            self.settings.iter().map(move |setting| (model, setting.variant.as_deref()))
         })
     }
 
@@ -153,39 +153,39 @@ impl Grid {
     }
 
     pub(crate) fn cell_count(&self) -> usize {
-        self.models.len() * self.streams.len() * self.lengths.len()
+        self.models.len() * self.settings.len() * self.lengths.len()
     }
 
     /// The same for each of these numbers of streams.
     pub(crate) fn with_concurrency(self, counts: &[u64]) -> Grid {
-        let streams = self.streams.iter().flat_map(|streams| {
-            counts.iter().map(|&count| Streams::new(count, streams.change.as_deref()))
+        let settings = self.settings.iter().flat_map(|setting| {
+            counts.iter().map(|&count| Setting::new(count, setting.change.as_deref()))
         });
-        Grid { streams: streams.collect(), ..self }
+        Grid { settings: settings.collect(), ..self }
     }
 
     /// The same, and each of these variants beside it.
     pub(crate) fn with_variants(self, variants: &[Variant]) -> Grid {
         let names = variants.iter().map(|variant| Some(variant.name.as_str()));
         let names: Vec<Option<&str>> = std::iter::once(None).chain(names).collect();
-        let streams = names.into_iter().flat_map(|name| {
-            self.streams.iter().map(move |streams| Streams::new(streams.count, name))
+        let settings = names.into_iter().flat_map(|name| {
+            self.settings.iter().map(move |setting| Setting::new(setting.streams, name))
         });
-        Grid { streams: streams.collect(), ..self }
+        Grid { settings: settings.collect(), ..self }
     }
 
     /// The variant of the definition that a cell is of; `None` for the model as it is.
     pub(crate) fn change_of(&self, cell: Cell<'_>) -> Option<&str> {
-        let of_cell =
-            self.streams.iter().find(|streams| streams.variant.as_deref() == cell.variant);
-        of_cell.and_then(|streams| streams.change.as_deref())
+        self.setting_of(cell).and_then(|setting| setting.change.as_deref())
     }
 
     /// How many streams ask at the same time in a cell.
     pub(crate) fn concurrency_of(&self, cell: Cell<'_>) -> u64 {
-        let of_cell =
-            self.streams.iter().find(|streams| streams.variant.as_deref() == cell.variant);
-        of_cell.map_or(1, |streams| streams.count)
+        self.setting_of(cell).map_or(1, |setting| setting.streams)
+    }
+
+    fn setting_of(&self, cell: Cell<'_>) -> Option<&Setting> {
+        self.settings.iter().find(|setting| setting.variant.as_deref() == cell.variant)
     }
 }
 

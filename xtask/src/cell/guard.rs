@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use crate::base::diagnostic::HintExt as _;
 use crate::cell::classify::Classification;
 use crate::cell::grid::{Cell, FakeCell};
-use crate::cell::variants::{PLAIN, Variant, forbidding};
+use crate::cell::variants::{PLAIN, Variant, forbidding, split_streams};
 use crate::model::reference::ModelKind;
 use crate::oom_record::{OomRecord, render_prune_command};
 
@@ -93,7 +93,7 @@ impl Guard {
     /// is known of those. More streams need no less than one.
     fn forbidding(&self, cell: Cell<'_>) -> Vec<String> {
         let model = cell.model.name.as_str();
-        let (change, streams) = split_variant(cell.variant);
+        let (change, streams) = cell.variant.map_or((None, None), split_streams);
         if !self.variants.iter().any(|variant| Some(variant.name.as_str()) == change)
             && change.is_some()
         {
@@ -178,18 +178,6 @@ impl Guard {
             }
             _ => "`cargo xtask model list` shows the models".to_owned(),
         })
-    }
-}
-
-/// The change and the number of streams in a variant's name.
-fn split_variant(variant: Option<&str>) -> (Option<&str>, Option<&str>) {
-    let Some(variant) = variant else { return (None, None) };
-    let is_streams =
-        |text: &str| text.strip_prefix('c').is_some_and(|count| count.parse::<u64>().is_ok());
-    match variant.rsplit_once('+') {
-        Some((change, streams)) if is_streams(streams) => (Some(change), Some(streams)),
-        None if is_streams(variant) => (None, Some(variant)),
-        _ => (Some(variant), None),
     }
 }
 

@@ -5,7 +5,7 @@ use super::classify::{
     Classification, DecidedBy, Ending, ExitKind, MemoryWord, ResultState, StopReason, classify,
     grade,
 };
-use super::evidence::{Grade, was_plentiful};
+use super::evidence::{Grade, describe_plenty};
 use super::journal::{Evidence, ProcessNote};
 use super::quiet::QuietNote;
 use super::result::CellNumbers;
@@ -129,19 +129,16 @@ impl CellOutcome {
     /// is all that is known, and memory was plentiful throughout.
     pub(crate) fn doubt(&self, model: &str) -> Option<String> {
         let end = &self.end;
-        let is_doubtful = self.grade == Some(Grade::Signal)
-            && was_plentiful(end.available_low_bytes, end.memory_bytes);
-        is_doubtful.then(|| {
-            let gib = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / f64::from(1 << 30);
-            format!(
-                "at least {:.1} of {:.1} GiB of memory were free throughout, so somebody else may have \
-                 sent it: `{}` tries again, `{}` drops it from the record",
-                gib(end.available_low_bytes),
-                gib(end.memory_bytes),
-                render_confirm_command(model),
-                render_prune_command(model),
-            )
-        })
+        if self.grade != Some(Grade::Signal) {
+            return None;
+        }
+        let plenty = describe_plenty(end.available_low_bytes, end.memory_bytes)?;
+        Some(format!(
+            "{plenty} throughout, so somebody else may have sent it: `{}` tries again, `{}` drops it \
+             from the record",
+            render_confirm_command(model),
+            render_prune_command(model),
+        ))
     }
 
     /// Why the client of a server has no figures.

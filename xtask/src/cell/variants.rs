@@ -28,6 +28,25 @@ pub(crate) struct Variant {
     pub(crate) uses_no_more_memory_than: Vec<String>,
 }
 
+/// The name that a number of streams at the same time has among variants.
+pub(crate) fn streams_name(count: u64) -> String {
+    format!("c{count}")
+}
+
+/// The number in such a name.
+pub(crate) fn parse_streams(name: &str) -> Option<u64> {
+    name.strip_prefix('c')?.parse().ok()
+}
+
+/// What is before the number of streams that a name ends with, and that number's name.
+pub(crate) fn split_streams(name: &str) -> (Option<&str>, Option<&str>) {
+    let (before, last) = match name.rsplit_once('+') {
+        Some((before, last)) => (Some(before), last),
+        None => (None, name),
+    };
+    if parse_streams(last).is_some() { (before, Some(last)) } else { (Some(name), None) }
+}
+
 /// Checks names and what they refer to.
 ///
 /// # Errors
@@ -41,7 +60,7 @@ pub(crate) fn check_variants(variants: &[Variant]) -> anyhow::Result<()> {
         if !is_word {
             bail!("variant `{name}`: a name is of letters, digits, `-`, `_` and `.`");
         }
-        if name.strip_prefix('c').is_some_and(|rest| rest.parse::<u64>().is_ok()) {
+        if parse_streams(name).is_some() {
             bail!("variant `{name}`: such a name stands for a number of streams");
         }
         if !names.insert(name) {
@@ -114,6 +133,15 @@ mod tests {
         assert_eq!(forbidding(&all, "q4"), ["q4"]);
         assert_eq!(forbidding(&all, "wide"), ["wide"]);
         assert_eq!(forbidding(&all, "same"), ["same", "alike"]);
+    }
+
+    #[test]
+    fn streams_end_a_name() {
+        assert_eq!(split_streams("q8+c4"), (Some("q8"), Some("c4")));
+        assert_eq!(split_streams("c4"), (None, Some("c4")));
+        assert_eq!(split_streams("q8"), (Some("q8"), None));
+        assert_eq!(split_streams("q8+cool"), (Some("q8+cool"), None));
+        assert_eq!(parse_streams(&streams_name(16)), Some(16));
     }
 
     #[test]

@@ -5,9 +5,6 @@
 
 use super::runner::Measured;
 
-/// How far a prompt may be from its target: in parts of it, and in tokens.
-const PROMPT_SHARE: f64 = 0.01;
-const PROMPT_TOKENS: u64 = 2;
 /// How far a rate may be from tokens over time.
 const RATE_SHARE: f64 = 0.02;
 /// The resolution of times in milliseconds, and of rates: two decimals.
@@ -24,19 +21,20 @@ pub(crate) struct Asked {
     pub(crate) may_stop: bool,
 }
 
+/// Whether a prompt has the length that was asked for: within 1 %, or within two tokens.
+pub(crate) fn is_near(tokens: u64, target: u64) -> bool {
+    tokens.abs_diff(target) <= 2.max(target / 100)
+}
+
 /// Checks numbers against what was asked for and against each other. What is missing is not checked.
 ///
 /// # Errors
 /// Why they cannot be true, in words.
 pub(crate) fn check_work(measured: &Measured, asked: Asked) -> Result<(), String> {
-    if let Some(tokens) = measured.prompt_tokens {
-        let off = tokens.abs_diff(asked.prompt_tokens);
-        if off > PROMPT_TOKENS && off as f64 > PROMPT_SHARE * asked.prompt_tokens as f64 {
-            return Err(format!(
-                "the prompt had {tokens} tokens instead of {}",
-                asked.prompt_tokens
-            ));
-        }
+    if let Some(tokens) = measured.prompt_tokens
+        && !is_near(tokens, asked.prompt_tokens)
+    {
+        return Err(format!("the prompt had {tokens} tokens instead of {}", asked.prompt_tokens));
     }
     if let Some(tokens) = measured.generated_tokens
         && tokens < asked.max_tokens

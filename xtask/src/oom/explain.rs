@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::base::nearest::nearest;
 use crate::base::shell::{quote_list_word, quote_word};
 use crate::cell::classify::{Classification, DecidedBy};
-use crate::cell::evidence::{Grade, was_plentiful};
+use crate::cell::evidence::{Grade, describe_plenty};
 use crate::cell::journal::Evidence;
 use crate::oom_record::{OomEntry, OomRecord, render_confirm_command, render_prune_command};
 
@@ -65,16 +65,9 @@ fn render_evidence(evidence: Option<&Evidence>, source: &str) -> String {
         }
         Grade::Allocator => format!("evidence: allocator: {}", said.unwrap_or_default()),
         Grade::Signal => {
-            let (low, total) = (evidence.available_low_bytes, evidence.memory_bytes);
-            let gib = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / f64::from(1 << 30);
-            let doubt = match was_plentiful(low, total) {
-                true => format!(
-                    ", while at least {:.1} of {:.1} GiB of memory were free: it may be a false alarm",
-                    gib(low),
-                    gib(total)
-                ),
-                false => String::new(),
-            };
+            let plenty = describe_plenty(evidence.available_low_bytes, evidence.memory_bytes);
+            let doubt = plenty.map(|plenty| format!(", while {plenty}: it may be a false alarm"));
+            let doubt = doubt.unwrap_or_default();
             format!(
                 "evidence: signal: SIGKILL that the harness did not send, and nothing else{doubt}"
             )

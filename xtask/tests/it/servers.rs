@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{Ran, Workspace};
 
-const XTASK: &str = env!("CARGO_BIN_EXE_xtask");
+use crate::XTASK;
 
 /// What llama.cpp prints when the weights do not fit.
 const LLAMA_OOM: &str = "\

@@ -7,18 +7,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::describe_plenty;
 use super::search::Search;
 use super::signatures::Signatures;
 use super::verdict::{Said, judge};
-use super::was_plentiful;
 use crate::cell::capture::{Capture, CaptureLimits};
 use crate::cell::classify::{Classification, Ending, ExitKind, MemoryWord, ResultState, classify};
 
 #[test]
 fn memory_is_plentiful_above_a_quarter_alone() {
-    assert!(was_plentiful(Some(26), Some(100)));
-    assert!(!was_plentiful(Some(25), Some(100)));
-    assert!(!was_plentiful(None, Some(100)) && !was_plentiful(Some(26), None));
+    let is_plenty = |low, total| describe_plenty(low, total).is_some();
+    assert!(is_plenty(Some(26), Some(100)));
+    assert!(!is_plenty(Some(25), Some(100)));
+    assert!(!is_plenty(None, Some(100)) && !is_plenty(Some(26), None));
 }
 
 struct Log {

@@ -9,12 +9,8 @@ use serde::Serialize;
 use super::{RequestSample, Served};
 use crate::cell::result::CellNumbers;
 use crate::cell::runner::Measured;
+use crate::cell::work::is_near;
 use crate::stats::location::sorted;
-
-/// Whether real counts are those that were asked for: within 1 %, or within two tokens.
-pub(super) fn is_near(tokens: u64, target: u64) -> bool {
-    tokens.abs_diff(target) <= 2.max(target / 100)
-}
 
 /// Percentiles of some times, in milliseconds: each is one of the times (nearest rank).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::figures::is_near;
 use super::prompt::{PromptMaker, correct_units};
 use super::{ClientPlan, FailureKind, RequestSample, ServeFailure, Served};
 use crate::cell::runner::PromptForm;
+use crate::cell::work::is_near;
 
 use http::Http;
 

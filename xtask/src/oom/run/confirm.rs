@@ -17,7 +17,7 @@ use crate::cell::grid::{Cell, split_concurrency};
 use crate::cell::guard::RecordRule;
 use crate::cell::guard::file::read_guard;
 use crate::cell::journal::request::Device;
-use crate::cell::journal::{CellEnd, CellLaunch, Entry, Settings, parse_journal};
+use crate::cell::journal::{CellEnd, CellLaunch, Entry, Settings, journal_path, parse_journal};
 use crate::cell::outcome::CellOutcome;
 use crate::cell::runner::{CellVars, ServerVars, check_model, file as runner_store};
 use crate::cell::session::{End, Finder, LaunchNote, Ledger, Session};
@@ -198,7 +198,7 @@ fn describe(end: &End) -> String {
 
 /// How the sweep of an event ran its cells, as its journal says.
 fn read_settings(root: &Path, entry: &OomEntry) -> Option<Settings> {
-    let path = root.join(format!("{}.journal.jsonl", entry.source_csv));
+    let path = journal_path(&root.join(&entry.source_csv));
     let journal = parse_journal(&files::read_text(&path).ok()?);
     journal.start().map(|start| start.settings.clone())
 }
