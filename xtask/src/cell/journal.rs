@@ -13,6 +13,7 @@ use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::evidence::{Grade, Survived};
 use crate::cell::grid::Order;
 use crate::cell::quiet::{QuietNote, SweepQuiet};
+use crate::cell::runner::Measured;
 use crate::cell::session::{Unended, judge_unended};
 use crate::cell::variants::Variant;
 use crate::sys::hardware::HostFacts;
@@ -148,6 +149,9 @@ pub(crate) struct CellEnd {
     pub(crate) reason: Option<String>,
     pub(crate) evidence: Option<Evidence>,
     pub(crate) process: Option<ProcessNote>,
+    /// What was measured, where no row shows it: the cell is launched again, or it cannot be true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) measured: Option<Measured>,
     /// All runs of a cell that was measured more than once; the row is that of the median.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) repeats: Option<Repeats>,

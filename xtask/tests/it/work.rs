@@ -32,11 +32,15 @@ fn sweep(workspace: &Workspace, said: &str) -> (Ran, String) {
     (ran, row)
 }
 
+/// The last end of a cell in the journal.
+fn end_of(workspace: &Workspace) -> serde_json::Value {
+    let lines = workspace.read_json_lines("out.csv.journal.jsonl");
+    lines.into_iter().rfind(|line| line["event"] == "cell_end").expect("an end")
+}
+
 /// What the last cell's evidence says of its result.
 fn evidence(workspace: &Workspace, key: &str) -> serde_json::Value {
-    let lines = workspace.read_json_lines("out.csv.journal.jsonl");
-    let end = lines.into_iter().rfind(|line| line["event"] == "cell_end").expect("an end");
-    end["evidence"][key].clone()
+    end_of(workspace)["evidence"][key].clone()
 }
 
 #[test]
@@ -65,6 +69,7 @@ fn other_work_and_contradictions_are_no_measurements() {
         assert!(row.ends_with(",512,FAIL:wrong_work"), "{row}");
         assert!(row.contains(",,,,,,"), "numbers in {row}");
         assert_eq!(evidence(&workspace, "result_problem"), why);
+        assert_eq!(end_of(&workspace)["measured"]["decode_ms"], 620.0);
     }
 }
 
@@ -163,6 +168,7 @@ fn a_disturbed_cell_is_repeated_and_nothing_that_was_measured_is_lost() {
         let first = journal.iter().find(|line| line["event"] == "cell_end").expect("an end");
         assert!(first["row"].is_null() && !first["quiet"].is_null(), "{first}");
         assert_eq!(first["reason"], "disturbed, and repeated");
+        assert_eq!(first["measured"]["decode_tok_s"], 50.0);
     }
 }
 
@@ -192,6 +198,8 @@ fn the_row_of_several_runs_is_the_median_and_all_of_them_are_in_the_journal() {
     let ends: Vec<_> = journal.iter().filter(|line| line["event"] == "cell_end").collect();
     assert_eq!(ends.len(), 4);
     assert_eq!(ends[1]["reason"], "run 2 of 3");
+    assert_eq!(ends[1]["measured"]["decode_tok_s"], 62.0);
+    assert!(ends[3]["measured"].is_null());
     assert!(ends[..3].iter().all(|end| end["row"].is_null()));
     assert_eq!(ends[3]["repeats"]["decode_tok_s"], serde_json::json!([50.0, 62.0, 40.0]));
 }

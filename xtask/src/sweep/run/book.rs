@@ -94,6 +94,9 @@ impl<'a> Book<'a> {
             row: row.clone(),
             launched: launched || outcome.is_some(),
             reason: held.map(str::to_owned).or_else(|| render_reason(end)),
+            measured: numbers
+                .filter(|_| class.is_some() || held.is_some())
+                .map(|numbers| numbers.measured),
             repeats: repeats.clone(),
             quiet: outcome
                 .and_then(|outcome| outcome.quiet.clone())

@@ -145,11 +145,18 @@ impl<'a, E: Executor> Sweep<'a, E> {
             return Ok(Step::Stop);
         }
         self.tell(cell, &end);
-        let End::Ran(outcome) = end else { return Ok(Step::Next) };
         let is_last = self.book.done_cells == self.prepared.grid.cell_count();
-        let pause = self.prepared.cooldown(self.was_hard(&outcome));
-        let may_go_on = is_last || self.session.executor().pause(pause).is_some();
-        Ok(if may_go_on { Step::Next } else { Step::Stop })
+        Ok(if is_last { Step::Next } else { self.pause_after(&end) })
+    }
+
+    /// The pause after a launch; there is none after a cell that was not launched.
+    fn pause_after(&mut self, end: &End) -> Step {
+        let End::Ran(outcome) = end else { return Step::Next };
+        let pause = self.prepared.cooldown(self.was_hard(outcome));
+        match self.session.executor().pause(pause) {
+            Some(_) => Step::Next,
+            None => Step::Stop,
+        }
     }
 
     /// Measures a cell as often as the definition says. Its row is that of the run in the middle, or the
@@ -159,10 +166,9 @@ impl<'a, E: Executor> Sweep<'a, E> {
         if count == 1 {
             return self.launch(cell, None);
         }
-        let mut runs = Vec::new();
+        let mut runs: Vec<End> = Vec::new();
         for number in 1..=count {
-            if number > 1 && self.session.executor().pause(self.prepared.cooldown(false)).is_none()
-            {
+            if runs.last().is_some_and(|last| self.pause_after(last) == Step::Stop) {
                 return Ok(End::Interrupted);
             }
             let end = self.launch(cell, Some(format!("run {number} of {count}")))?;
@@ -199,6 +205,9 @@ impl<'a, E: Executor> Sweep<'a, E> {
                 render_count(repeats, "repetition")
             ));
             repeats -= 1;
+            if self.pause_after(&end) == Step::Stop {
+                return Ok(End::Interrupted);
+            }
         }
     }
 
