@@ -120,6 +120,8 @@ pub(crate) struct Metric {
     pub(crate) field: String,
     pub(crate) unit: String,
     pub(crate) statistic: Statistic,
+    /// Whether a launch of the base may report nothing of it.
+    pub(crate) optional: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -132,6 +134,9 @@ pub(crate) struct Oracle {
     pub(crate) steps: Option<u64>,
     /// Prompt length of its launches, where it differs from the ladder's.
     pub(crate) prompt_tokens: Option<u64>,
+    /// What one of its launches, or its command, is expected to take, in minutes, where that differs
+    /// from a launch of the ladder.
+    pub(crate) estimate_min: Option<f64>,
     pub(crate) args: Vec<String>,
 }
 
@@ -344,6 +349,20 @@ impl Document {
     pub(crate) fn rung(&self, id: &str) -> Option<&Rung> {
         self.rungs.iter().find(|rung| rung.id == id)
     }
+}
+
+/// The rungs that a formula speaks of, each once.
+pub(crate) fn rungs_in(formula: &Expr) -> Vec<&str> {
+    let mut rungs = formula.names();
+    formula.walk(&mut |expr| {
+        if let Expr::Call(function, args) = expr
+            && function == "value"
+            && !rungs.contains(&args[1].as_str())
+        {
+            rungs.push(&args[1]);
+        }
+    });
+    rungs
 }
 
 impl Confidence {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::document::Document;
+use super::judge::reads_of;
 use crate::stats::expr::Expr;
 
 mod decision;
@@ -80,6 +81,8 @@ pub(crate) fn check_document(document: &Document, surroundings: Surroundings) ->
     linter.check_oracles();
     linter.check_rungs();
     linter.check_actions();
+    linter.check_bars();
+    linter.check_intervals();
     linter.check_noise();
     linter.check_cost();
     outcomes::check_outcomes(&mut linter);
@@ -135,7 +138,7 @@ impl Linter<'_> {
     }
 
     fn is_read_by_rules(&self, name: &str) -> bool {
-        self.document.rules.iter().any(|rule| rule.when.names().contains(&name))
+        self.document.rules.iter().any(|rule| reads_of(&rule.when).contains(&name))
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::document::{Document, Metric, Source, Statistic};
 use super::sample::{Reading, Series};
+use crate::base::nearest::nearest;
 use crate::stats::expr::Number;
 use crate::stats::location::median;
 
@@ -89,6 +90,35 @@ pub(crate) fn read_series(
         .metrics
         .iter()
         .filter_map(|metric| Some((metric.id.clone(), series(metric)?)))
+        .collect()
+}
+
+/// Why a metric of the document has no readings among `series`, in words, by its id.
+pub(crate) fn explain_absent(
+    document: &Document,
+    series: &BTreeMap<String, Series>,
+    log: &Log,
+) -> BTreeMap<String, String> {
+    let fields: BTreeSet<&str> =
+        log.records.iter().flat_map(|record| record.keys().map(String::as_str)).collect();
+    let explain = |metric: &Metric| match metric.source {
+        Source::Report => format!("its report has no number at `{}`", metric.field),
+        Source::Log if fields.is_empty() => "it wrote no log".to_owned(),
+        Source::Log if fields.contains(metric.field.as_str()) => {
+            format!("`{}` in its log is no number", metric.field)
+        }
+        Source::Log => {
+            let list: Vec<&str> = fields.iter().copied().collect();
+            let what = match nearest(&metric.field, fields.iter().copied()) {
+                Some(other) => format!("did you mean `{other}`?"),
+                None => format!("its fields are {}", list.join(", ")),
+            };
+            format!("its log has no `{}`; {what}", metric.field)
+        }
+    };
+    (document.metrics.iter())
+        .filter(|metric| !series.contains_key(&metric.id))
+        .map(|metric| (metric.id.clone(), explain(metric)))
         .collect()
 }
 

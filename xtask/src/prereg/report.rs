@@ -9,7 +9,7 @@ use super::compose::Dropped;
 use super::document::Document;
 use super::judge::{Conditions, Landing, Phase, ReadsAs, Round, Standing, judge};
 use super::oracle::{TrialOutcome, TrialVerdict};
-use super::sample::{Record, RunRecord, Slot, launches_in, total_cost_s};
+use super::sample::{Judging, LaunchRecord, Record, RunRecord, Slot, launches_in, total_cost_s};
 use super::score::{Scorecard, score};
 
 pub(crate) use markdown::render_markdown;
@@ -35,6 +35,9 @@ pub(crate) struct ResultFile {
     pub(crate) rounds: Vec<Round>,
     /// Expectations; `None` before a pass over the ladder is complete.
     pub(crate) scorecard: Option<Scorecard>,
+    /// Launches of the ladder that count although they were disturbed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) contended: u64,
     pub(crate) cost: Cost,
     /// What the document did not foresee.
     pub(crate) deviations: Vec<String>,
@@ -45,6 +48,8 @@ pub(crate) struct ResultFile {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     Decided,
+    /// A rule that would land something holds, but rests on what is no more than noise.
+    NotShown,
     /// Everything was measured and no rule fired.
     Undecided,
     /// Something is missing.
@@ -97,6 +102,9 @@ pub(crate) fn summarize_run(
         Phase::Decided { rule, landing } => {
             (Status::Decided, Some(rule.clone()), Some(landing.clone()), None)
         }
+        Phase::NotShown { rule, why } => {
+            (Status::NotShown, Some(rule.clone()), None, Some(why.clone()))
+        }
         Phase::Undecided { why } => (Status::Undecided, None, None, Some(why.clone())),
         _ => (Status::Incomplete, None, None, Some(render_open(records))),
     };
@@ -116,6 +124,7 @@ pub(crate) fn summarize_run(
         oracles: standing.trials,
         dropped: standing.dropped,
         rounds: standing.rounds,
+        contended: count_contended(records),
         cost: read_cost(document, records),
         deviations: read_deviations(document, version, run, records),
         versions: frozen.versions[..version.version as usize]
@@ -150,6 +159,18 @@ fn scorecard(document: &Document, standing: &Standing, records: &[Record]) -> Op
         reads: ReadsAs::Measured,
     };
     Some(score(document, &conditions))
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn count_contended(records: &[Record]) -> u64 {
+    let counts = |launch: &&LaunchRecord| launch.rejected.is_none() && !launch.disturbed.is_empty();
+    match Judging::of(records) {
+        Judging::WithNoise => launches_in(records).filter(counts).count() as u64,
+        Judging::ByValue => 0,
+    }
 }
 
 fn read_cost(document: &Document, records: &[Record]) -> Cost {

@@ -43,6 +43,32 @@ pub(crate) struct RunRecord {
     pub(crate) date: String,
     pub(crate) machine: String,
     pub(crate) commit: String,
+    /// How the run is judged.
+    #[serde(skip_serializing_if = "Judging::is_by_value", default)]
+    pub(crate) judging: Judging,
+}
+
+/// How a run is judged: by what was the rule when it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Judging {
+    /// By the values of reads alone, the base's failures as those of any rung. Samples have no hashes.
+    #[default]
+    ByValue,
+    /// A base that fails ends the run, and what is no more than noise lands nothing. Each line of the
+    /// samples carries the hash of the line before.
+    WithNoise,
+}
+
+impl Judging {
+    fn is_by_value(&self) -> bool {
+        *self == Judging::ByValue
+    }
+
+    /// How the run with these records is judged; one that has not begun, as runs are now.
+    pub(crate) fn of(records: &[Record]) -> Judging {
+        run_in(records).map_or(Judging::WithNoise, |run| run.judging)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,6 +108,9 @@ pub(crate) struct LaunchRecord {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) disturbed: Vec<String>,
     pub(crate) series: BTreeMap<String, Series>,
+    /// Why a metric has no readings, in words, by its id.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub(crate) absent: BTreeMap<String, String>,
     /// Hash of the generated tokens, where the runner reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) token_hash: Option<String>,
@@ -186,6 +215,7 @@ impl LaunchRecord {
             rejected: None,
             disturbed: Vec::new(),
             series: BTreeMap::new(),
+            absent: BTreeMap::new(),
             token_hash: None,
             files: BTreeMap::new(),
             settings: serde_json::Value::Null,

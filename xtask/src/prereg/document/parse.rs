@@ -157,12 +157,16 @@ impl Problems {
     fn oracle(&mut self, raw: RawOracle) -> Oracle {
         let place = format!("oracle `{}`", raw.id);
         let check = self.or_note(&place, oracle_check(&raw), OracleCheck::TokensEqual);
+        if raw.estimate_min.is_some_and(|value| !(value.is_finite() && value >= 0.0)) {
+            self.note(&place, "`estimate_min` must be a number of minutes");
+        }
         Oracle {
             id: raw.id,
             check,
             rung: raw.rung,
             steps: raw.steps,
             prompt_tokens: raw.prompt_tokens,
+            estimate_min: raw.estimate_min,
             args: raw.args,
         }
     }
@@ -229,6 +233,7 @@ fn metric(raw: RawMetric, protocol: &Protocol) -> Metric {
         field: raw.field,
         unit: raw.unit,
         statistic: raw.statistic.unwrap_or(protocol.statistic),
+        optional: raw.optional,
     }
 }
 

@@ -73,6 +73,8 @@ pub(super) struct RawMetric {
     #[serde(default)]
     pub(super) unit: String,
     pub(super) statistic: Option<Statistic>,
+    #[serde(default)]
+    pub(super) optional: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,6 +92,7 @@ pub(super) struct RawOracle {
     pub(super) rung: Option<String>,
     pub(super) steps: Option<u64>,
     pub(super) prompt_tokens: Option<u64>,
+    pub(super) estimate_min: Option<f64>,
     #[serde(default)]
     pub(super) args: Vec<String>,
 }

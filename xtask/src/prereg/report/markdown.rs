@@ -6,9 +6,10 @@ use super::ResultFile;
 use crate::base::page::{cell, render_page};
 use crate::prereg::chain::Version;
 use crate::prereg::compose::{NULL, RungState};
-use crate::prereg::document::{Document, Metric, ReadRole};
-use crate::prereg::judge::Round;
+use crate::prereg::document::{Document, Metric, ReadRole, Rule};
+use crate::prereg::judge::{Round, reads_of};
 use crate::prereg::numbers::{amount, is_fraction, percent};
+use crate::prereg::sample::Judging;
 use crate::stats::expr::{Expr, Number};
 
 pub(crate) fn render_markdown(
@@ -31,6 +32,9 @@ pub(crate) fn render_markdown(
                 commit => version.pins.commit,
                 entry => version.entry_sha256.get(..12),
             },
+            contended => result.contended,
+            knows_noise => result.run.judging == Judging::WithNoise,
+            evidence => rule.zip(result.rounds.last()).map(|(rule, round)| evidence(document, round, rule)),
             rule_text => rule.map(|rule| rule.text.trim()),
             items => table(&document.items, |item| context! { id => item.id, title => item.title }),
             protocol => context! {
@@ -71,6 +75,10 @@ fn round_values(document: &Document, round: &Round) -> Value {
             formula => read.value.to_string(),
             metric => read.metric,
             value => figure(&outcome.value.0, &read.value),
+            interval => outcome.certainty.as_ref().and_then(|certainty| certainty.interval).map(|interval| {
+                let show = |value| figure(&Number::Known(value), &read.value);
+                format!("{} to {}", show(interval.low), show(interval.high))
+            }),
             failed_by => outcome.failed_by,
             unsettled_by => outcome.unsettled_by,
         }
@@ -108,6 +116,31 @@ fn round_values(document: &Document, round: &Round) -> Value {
         guards => guards.collect::<Vec<_>>(),
         rules => rules.collect::<Vec<_>>(),
     }
+}
+
+/// What a rule rests on: each read that it uses, with its interval, its bars and the null rung.
+fn evidence(document: &Document, round: &Round, rule: &Rule) -> Vec<Value> {
+    let told = |id: &str| {
+        let outcome = round.reads.iter().find(|outcome| outcome.id == id)?;
+        let formula = &document.read(id)?.value;
+        let show = |value: f64| figure(&Number::Known(value), formula);
+        let certainty = outcome.certainty.as_ref();
+        let is_about = |clause: &&Expr| reads_of(clause).contains(&id);
+        let bars: Vec<String> =
+            rule.when.clauses().into_iter().filter(is_about).map(Expr::to_string).collect();
+        Some(context! {
+            id,
+            value => figure(&outcome.value.0, formula),
+            interval => certainty.and_then(|one| one.interval).map(|interval| {
+                format!("{} to {}", show(interval.low), show(interval.high))
+            }),
+            null_apart => certainty
+                .and_then(|one| one.null_apart)
+                .map(|apart| show(apart).trim_start_matches('+').to_owned()),
+            bars,
+        })
+    };
+    reads_of(&rule.when).into_iter().filter_map(told).collect()
 }
 
 fn metric_values(document: &Document, round: &Round, metric: &Metric) -> Value {

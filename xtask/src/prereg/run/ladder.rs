@@ -9,7 +9,7 @@ use crate::cell::runner::{ResultFormat, Runner, parse_runner};
 use crate::model::reference::is_plain_name;
 use crate::prereg::chain::{DataBefore, Frozen, Version, parse_frozen};
 use crate::prereg::document::{Document, parse_document};
-use crate::prereg::judge::{Phase, judge};
+use crate::prereg::judge::judge;
 use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
 use crate::prereg::sample::file::read_samples;
 use crate::prereg::sample::{RunRecord, Samples, launches_in, run_in};
@@ -151,7 +151,7 @@ impl StoredRun {
     /// Whether nothing is left to measure.
     pub(super) fn is_finished(&self, document: &Document) -> bool {
         let standing = judge(document, &self.samples.records);
-        matches!(standing.phase, Phase::Decided { .. } | Phase::Undecided { .. })
+        standing.phase.is_final()
     }
 }
 

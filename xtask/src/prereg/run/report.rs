@@ -132,13 +132,29 @@ pub(super) fn choose_run(ladder: &Ladder<'_>, name: Option<&str>) -> anyhow::Res
 
 /// One line on how a run ended, for the terminal.
 pub(super) fn render_end(result: &ResultFile) -> String {
-    match (result.status, &result.rule) {
+    let end = match (result.status, &result.rule) {
         (Status::Decided, Some(rule)) => {
             format!("rule `{rule}` fired: {}", result.action.as_deref().unwrap_or_default())
+        }
+        (Status::NotShown, Some(rule)) => {
+            let why = result.why_open.as_deref().unwrap_or_default();
+            format!("not shown: rule `{rule}` holds, but {why}; nothing lands")
         }
         (Status::Undecided, _) => {
             format!("undecided: {}", result.why_open.as_deref().unwrap_or_default())
         }
         _ => format!("incomplete: {}", result.why_open.as_deref().unwrap_or_default()),
+    };
+    match result.contended {
+        0 => end,
+        contended => format!(
+            "{end}; contended: {} although other work disturbed {}",
+            if contended == 1 {
+                "1 launch counts".to_owned()
+            } else {
+                format!("{contended} launches count")
+            },
+            if contended == 1 { "it" } else { "them" }
+        ),
     }
 }

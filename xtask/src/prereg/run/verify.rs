@@ -14,7 +14,7 @@ use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file as model_store;
 use crate::prereg::chain::{Frozen, Pins, Version, diff_document};
 use crate::prereg::document::Document;
-use crate::prereg::sample::RunRecord;
+use crate::prereg::sample::{Judging, RunRecord};
 use crate::sys::git::trees::{list_changes, list_commits, list_tree, read_head};
 use crate::sys::{clock, files, host};
 
@@ -48,6 +48,7 @@ impl Checked {
             date: clock::today(),
             machine: self.machine.clone(),
             commit: self.head.clone(),
+            judging: Judging::WithNoise,
         })
     }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 use testkit::assert_shown;
 
 use super::script::{Fault, Figures};
-use super::{DOCUMENT, Lab, redacted, run_seed};
+use super::{DOCUMENT, Lab, SEED, redacted, run_seed};
 
 #[test]
 fn the_seed_ladder_comes_out_as_it_did() {
@@ -188,4 +188,33 @@ fn a_transfer_records_and_does_not_re_open_the_decision() {
     assert!(output.stdout.contains("it held"), "{}", output.stdout);
     assert_eq!(lab.result(), result);
     lab.prereg(&["report", "seed", "--check"]).exits_with(0);
+}
+
+#[test]
+fn a_base_that_writes_no_log_ends_the_run_undecided_at_that_launch() {
+    let (exit, result, lab) =
+        run_seed(&Figures { fault: Fault::BaseIsSilent, ..Figures::default() });
+    assert_eq!((exit, &result["status"], &result["rule"]), (1, &"undecided".into(), &Value::Null));
+    assert_eq!(lab.launches().len(), 1, "{:?}", lab.launches());
+    assert_eq!(
+        (&result["dropped"], &result["oracles"]),
+        (&Value::Array(vec![]), &Value::Array(vec![]))
+    );
+    let why = result["why_open"].as_str().unwrap();
+    assert!(why.starts_with(
+        "the base failed in the launch for oracles (base prompt=1 steps=1): FAIL:no_output"
+    ));
+    assert!(lab.report().contains("**Undecided: the base failed"), "{}", lab.report());
+    lab.prereg(&["report", "seed", "--check"]).exits_with(0);
+}
+
+#[test]
+fn a_wrong_field_of_a_metric_is_found_at_the_first_launch() {
+    let document = SEED.replace("field = \"s_per_step\"", "field = \"s_per_stp\"");
+    let lab = Lab::new(&document, &Figures::default());
+    lab.freeze();
+    let ran = lab.prereg(&["run", "seed"]).exits_with(1);
+    assert_eq!(lab.launches().len(), 1, "{:?}", lab.launches());
+    let said = "it reported no s_per_step: its log has no `s_per_stp`; did you mean `s_per_step`?";
+    assert!(ran.stdout.starts_with("undecided: ") && ran.stdout.contains(said), "{}", ran.stdout);
 }

@@ -179,4 +179,7 @@ fn a_disturbed_launch_is_made_again_twice_and_then_counts_with_a_word() {
     assert_eq!(told("was not counted: it was disturbed: other processes took"), 8, "{report}");
     assert_eq!(told("counts although it was disturbed: other processes took"), 4, "{report}");
     assert_eq!(lab.result()["rule"], "below_bar");
+    let said = "; contended: 4 launches count although other work disturbed them";
+    assert!(output.stdout.trim_end().ends_with(said), "{}", output.stdout);
+    assert!(report.contains("Contended: 4 launches of the ladder count although"), "{report}");
 }
