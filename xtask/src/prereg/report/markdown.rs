@@ -2,7 +2,7 @@
 
 use minijinja::{Value, context};
 
-use super::ResultFile;
+use super::{Amendment, ResultFile};
 use crate::base::page::{cell, render_page};
 use crate::prereg::chain::Version;
 use crate::prereg::compose::{NULL, RungState};
@@ -19,7 +19,26 @@ pub(crate) fn render_markdown(
 ) -> anyhow::Result<String> {
     let protocol = &document.protocol;
     let rule = document.rules.iter().find(|rule| Some(&rule.id) == result.rule.as_ref());
-    let amendments: Vec<_> = result.versions.iter().filter(|one| one.why.is_some()).collect();
+    let knows_noise = result.run.judging == Judging::WithNoise;
+    // A first version over data that was there already: the one before it was taken away.
+    let is_told = |one: &&Amendment| one.why.is_some() || (knows_noise && one.data.launches > 0);
+    let amendments: Vec<Value> = result
+        .versions
+        .iter()
+        .filter(is_told)
+        .map(|one| {
+            context! {
+                version => one.version,
+                date => one.date,
+                why => one.why,
+                launches => one.data.launches,
+                runs => one.data.runs,
+                names => one.data.names.join(", "),
+                diff => one.diff.as_ref().map(|diff| diff.lines().collect::<Vec<_>>()),
+                changed => one.changed.join("; "),
+            }
+        })
+        .collect();
     render_page(
         include_str!("report.md.j2"),
         context! {
@@ -33,7 +52,9 @@ pub(crate) fn render_markdown(
                 entry => version.entry_sha256.get(..12),
             },
             contended => result.contended,
-            knows_noise => result.run.judging == Judging::WithNoise,
+            knows_noise,
+            samples => result.samples,
+            pinned => version.pins.files.keys().collect::<Vec<_>>(),
             evidence => rule.zip(result.rounds.last()).map(|(rule, round)| evidence(document, round, rule)),
             rule_text => rule.map(|rule| rule.text.trim()),
             items => table(&document.items, |item| context! { id => item.id, title => item.title }),

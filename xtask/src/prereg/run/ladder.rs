@@ -114,9 +114,12 @@ impl<'a> Ladder<'a> {
     pub(super) fn read_data(&self) -> anyhow::Result<DataBefore> {
         let runs = self.read_runs()?;
         let launches = |run: &StoredRun| launches_in(&run.samples.records).count();
+        let names: Vec<String> =
+            runs.iter().filter(|run| launches(run) > 0).map(|run| run.name.clone()).collect();
         Ok(DataBefore {
-            runs: runs.iter().filter(|run| launches(run) > 0).count() as u64,
+            runs: names.len() as u64,
             launches: runs.iter().map(launches).sum::<usize>() as u64,
+            names,
         })
     }
 

@@ -174,8 +174,43 @@ fn the_report_follows_from_the_samples_alone() {
     let samples = folder.join("samples.jsonl");
     let text = lab.read(&samples);
     assert!(text.contains("2.497"));
-    lab.write(&samples, text.replacen("2.497", "2.097", 1));
-    lab.prereg(&["report", "seed", "--check"]).exits_with(1);
+    let edited = text.replacen("2.497", "2.097", 1);
+    lab.write(&samples, &edited);
+    let output = lab.prereg(&["report", "seed", "--check"]).exits_with(1);
+    let said = "does not hold the hash of the line before: a line was changed, added or removed";
+    assert!(output.stdout.contains(said), "{}", output.stdout);
+    let output = lab.prereg(&["report", "seed"]).exits_with(2);
+    assert!(output.stderr.contains("were edited: line "), "{}", output.stderr);
+    assert_eq!(lab.report(), report);
+    // Whoever makes every hash anew as well changes the last one, which the report holds.
+    lab.write(&samples, rechain(&edited));
+    let output = lab.prereg(&["report", "seed", "--check"]).exits_with(1);
+    assert!(output.stdout.contains("the SHA-256 of the last is"), "{}", output.stdout);
+    lab.write(&samples, rechain(&text));
+    lab.prereg(&["report", "seed", "--check"]).exits_with(0);
+}
+
+/// The lines with the hash of the line before made anew in each.
+fn rechain(samples: &str) -> String {
+    use sha2::Digest as _;
+    let key = "{\"previous\":\"";
+    let mut last: Option<String> = None;
+    let mut whole = String::new();
+    for line in samples.lines() {
+        let bare = match line.strip_prefix(key) {
+            Some(rest) => &rest[64 + 2..],
+            None => &line[1..],
+        };
+        let line = match &last {
+            Some(hash) => format!("{key}{hash}\",{bare}"),
+            None => format!("{{{bare}"),
+        };
+        let digest = sha2::Sha256::digest(line.as_bytes());
+        last = Some(digest.iter().map(|byte| format!("{byte:02x}")).collect());
+        whole += &line;
+        whole += "\n";
+    }
+    whole
 }
 
 #[test]

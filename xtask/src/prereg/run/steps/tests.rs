@@ -55,6 +55,7 @@ impl Lab {
             model_sha256: "m".to_owned(),
             revisions: [].into(),
             machine: "CPU_8GB".to_owned(),
+            files: [].into(),
         };
         let version = NewVersion {
             date: "2026-01-31".to_owned(),
