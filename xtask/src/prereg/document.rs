@@ -40,8 +40,9 @@ pub(crate) struct Document {
 #[derive(Debug, Clone)]
 pub(crate) struct Protocol {
     pub(crate) runner: String,
-    /// The model, as `cargo xtask sweep` takes it.
-    pub(crate) model: String,
+    /// The model, as `cargo xtask sweep` takes it; `None` for a runner whose result is its log.
+    pub(crate) model: Option<String>,
+    /// 0 for a runner that takes no prompt.
     pub(crate) prompt_tokens: u64,
     /// Steps of one launch: tokens to decode, or training steps.
     pub(crate) steps: u64,
@@ -102,6 +103,10 @@ pub(crate) enum Statistic {
     Min,
     Max,
     Last,
+    /// The value that nine of ten readings do not exceed (nearest rank).
+    P90,
+    /// The same for 99 of a hundred.
+    P99,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -261,15 +266,23 @@ pub(crate) struct Rule {
     pub(crate) text: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     /// Land every item that survived its oracles.
     LandAll,
     /// Land these items and no others, as far as they survived.
-    Land(Vec<String>),
+    Land(Vec<Landed>),
     Park,
     /// Drop the item and measure the ladder again without it.
     Drop(String),
+}
+
+/// An item that a rule lands.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Landed {
+    pub(crate) item: String,
+    /// The condition under which it lands; else it stays out, whatever becomes of the others.
+    pub(crate) only_if: Option<Expr>,
 }
 
 #[derive(Debug, Clone)]
@@ -300,6 +313,8 @@ pub(crate) enum Confidence {
 pub(crate) struct Transfer {
     pub(crate) reads: Vec<String>,
     pub(crate) repeats: u64,
+    /// Steps of its launches, where they differ from the ladder's.
+    pub(crate) steps: Option<u64>,
     /// What is expected, over `here.READ` (the machine of the transfer) and `there.READ` (the
     /// machine of the decision).
     pub(crate) expect: Expr,

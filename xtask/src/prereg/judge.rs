@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::compose::{Composed, Dropped, RungState, plan_rungs, with_dependents};
-use super::document::{Action, Document, Rule};
+use super::document::{Action, Document, Landed, Rule};
 use super::numbers::{amount, is_fraction, percent};
 use super::oracle::{TrialOutcome, TrialVerdict, item_trials, judge_trial, rung_trials};
 use super::sample::{Judging, Record, total_cost_s};
@@ -59,6 +59,9 @@ pub(crate) enum Phase {
 pub(crate) struct Landing {
     pub(crate) land: Vec<String>,
     pub(crate) park: Vec<String>,
+    /// Of each item that lands under a condition, what that came to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) told: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -158,6 +161,12 @@ pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
             reads: ReadsAs::Judged,
         };
         let (outcomes, fired) = take_rule(document, &conditions, &standing.dropped);
+        let landing = match fired {
+            Taken::Fired(at) => {
+                plan_landing(&document.rules[at].action, &conditions, &standing.dropped)
+            }
+            _ => Landing::default(),
+        };
         round.rules = outcomes;
         standing.rounds.push(round);
         match fired {
@@ -173,7 +182,6 @@ pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
                     standing.ladder = plan_rungs(document, &standing.dropped);
                     continue;
                 }
-                let landing = plan_landing(document, &rule.action, &standing.dropped);
                 standing.phase = Phase::Decided { rule: rule.id.clone(), landing };
             }
             Taken::NotShown { index, why } => {
@@ -297,17 +305,27 @@ pub(crate) fn reads_of(condition: &Expr) -> Vec<&str> {
 }
 
 /// Which items an action lands and which it parks; one that was dropped never lands.
-fn plan_landing(document: &Document, action: &Action, dropped: &[Dropped]) -> Landing {
+fn plan_landing(action: &Action, conditions: &Conditions<'_>, dropped: &[Dropped]) -> Landing {
     let is_out = |id: &str| dropped.iter().any(|drop| drop.item == id);
-    let (land, park) = document.items.iter().map(|item| item.id.clone()).partition(|id| {
-        !is_out(id)
-            && match action {
-                Action::LandAll => true,
-                Action::Land(items) => items.contains(id),
-                Action::Park | Action::Drop(_) => false,
-            }
-    });
-    Landing { land, park }
+    let mut told = Vec::new();
+    let mut lands = |landed: &Landed| {
+        let Some(condition) = &landed.only_if else { return true };
+        let holds = condition.truth(conditions) == Truth::True;
+        told.push(format!("{landed}: {}", conditions.explain(condition)));
+        holds
+    };
+    let (land, park) =
+        conditions.document.items.iter().map(|item| item.id.clone()).partition(|id| {
+            !is_out(id)
+                && match action {
+                    Action::LandAll => true,
+                    Action::Land(items) => {
+                        items.iter().find(|landed| landed.item == *id).is_some_and(&mut lands)
+                    }
+                    Action::Park | Action::Drop(_) => false,
+                }
+        });
+    Landing { land, park, told }
 }
 
 pub(crate) fn is_measured(rung: &Composed) -> bool {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::document::Document;
+use super::document::{Action, Document};
 use super::judge::reads_of;
 use crate::stats::expr::Expr;
 
@@ -122,6 +122,11 @@ impl Linter<'_> {
 
     fn conditions(&self) -> Vec<&Expr> {
         let rules = self.document.rules.iter().map(|rule| &rule.when);
+        let items = self.document.rules.iter().flat_map(|rule| match &rule.action {
+            Action::Land(items) => items.as_slice(),
+            _ => &[],
+        });
+        let rules = rules.chain(items.filter_map(|landed| landed.only_if.as_ref()));
         rules.chain(self.document.expectations.iter().map(|one| &one.holds)).collect()
     }
 

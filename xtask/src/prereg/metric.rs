@@ -14,7 +14,7 @@ use super::document::{Document, Metric, Source, Statistic};
 use super::sample::{Reading, Series};
 use crate::base::nearest::nearest;
 use crate::stats::expr::Number;
-use crate::stats::location::median;
+use crate::stats::location::{median, sorted};
 
 /// What a runner's JSON lines hold.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -242,7 +242,15 @@ pub(crate) fn summarize(values: &[f64], statistic: Statistic) -> f64 {
         Statistic::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
         Statistic::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         Statistic::Last => values.last().copied().unwrap_or(f64::NAN),
+        Statistic::P90 => nearest_rank(values, 0.90),
+        Statistic::P99 => nearest_rank(values, 0.99),
     }
+}
+
+/// The smallest value that at least this share of all values does not exceed.
+fn nearest_rank(values: &[f64], share: f64) -> f64 {
+    let rank = (share * values.len() as f64).ceil() as usize;
+    sorted(values).get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -275,6 +283,16 @@ mod tests {
         assert_eq!(figure(&series, 80, Statistic::Max), Number::Known(4.0));
         assert_eq!(figure(&series, 80, Statistic::Last), Number::Known(4.0));
         assert!(matches!(figure(&series, 120, Statistic::Median), Number::Missing(_)));
+    }
+
+    #[test]
+    fn a_high_percentile_is_a_reading_by_its_rank() {
+        let ten: Vec<f64> = (1..=10).rev().map(f64::from).collect();
+        assert_eq!(summarize(&ten, Statistic::P90), 9.0);
+        assert_eq!(summarize(&ten, Statistic::P99), 10.0);
+        assert_eq!(summarize(&ten[..1], Statistic::P90), 10.0);
+        let eleven: Vec<f64> = (1..=11).map(f64::from).collect();
+        assert_eq!(summarize(&eleven, Statistic::P90), 10.0);
     }
 
     #[test]

@@ -26,7 +26,11 @@ impl Shot {
     /// What distinguishes it in the samples.
     pub(crate) fn key(&self) -> String {
         let items = if self.items.is_empty() { "base".to_owned() } else { self.items.join("+") };
-        let mut key = format!("{items} prompt={} steps={}", self.prompt_tokens, self.steps);
+        let mut key = match self.prompt_tokens {
+            // A runner without a prompt.
+            0 => format!("{items} steps={}", self.steps),
+            prompt => format!("{items} prompt={prompt} steps={}", self.steps),
+        };
         if !self.args.is_empty() {
             key.push_str(&format!(" args={}", self.args.join(" ")));
         }

@@ -66,6 +66,7 @@ pub(crate) fn plan_transfer(document: &Document, standing: &Standing) -> Result<
     plan.rules.clear();
     plan.expectations.clear();
     plan.protocol.repeats = transfer.repeats;
+    plan.protocol.steps = transfer.steps.unwrap_or(plan.protocol.steps);
     plan.protocol.null_rung = NullRung::Refused("a transfer measures only its reads".to_owned());
     Ok(plan)
 }

@@ -39,8 +39,8 @@ pub(super) struct RawDocument {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProtocol {
     pub(super) runner: String,
-    pub(super) model: String,
-    pub(super) prompt_tokens: u64,
+    pub(super) model: Option<String>,
+    pub(super) prompt_tokens: Option<u64>,
     pub(super) steps: u64,
     #[serde(default)]
     pub(super) discard_steps: u64,
@@ -143,6 +143,7 @@ pub(super) struct RawExpectation {
 pub(super) struct RawTransfer {
     pub(super) reads: Vec<String>,
     pub(super) repeats: Option<u64>,
+    pub(super) steps: Option<u64>,
     pub(super) expect: String,
     #[serde(default)]
     pub(super) text: String,

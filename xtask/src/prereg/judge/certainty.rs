@@ -31,7 +31,10 @@ impl Certainty {
     pub(crate) fn within_noise(&self, value: f64, show: impl Fn(f64) -> String) -> Option<String> {
         let apart = (value - self.neutral).abs();
         if let Some(null) = self.null_apart.filter(|null| Relation::AtMost.holds(apart, *null)) {
-            return Some(format!("the base measured again is {} apart", show(null).trim_start_matches('+')));
+            return Some(format!(
+                "the base measured again is {} apart",
+                show(null).trim_start_matches('+')
+            ));
         }
         let interval = self.interval.filter(|interval| interval.contains(self.neutral))?;
         Some(format!(

@@ -21,7 +21,7 @@ impl Linter<'_> {
         for rule in &document.rules {
             let landed: BTreeSet<&str> = match &rule.action {
                 Action::LandAll => document.items.iter().map(|item| item.id.as_str()).collect(),
-                Action::Land(items) => items.iter().map(String::as_str).collect(),
+                Action::Land(items) => items.iter().map(|landed| landed.item.as_str()).collect(),
                 Action::Park => continue,
                 Action::Drop(item) => {
                     let left_over = document.rungs.iter().any(|rung| {

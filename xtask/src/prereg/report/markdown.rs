@@ -52,6 +52,7 @@ pub(crate) fn render_markdown(
                 entry => version.entry_sha256.get(..12),
             },
             contended => result.contended,
+            told => result.landing.as_ref().map(|landing| &landing.told),
             knows_noise,
             samples => result.samples,
             pinned => version.pins.files.keys().collect::<Vec<_>>(),

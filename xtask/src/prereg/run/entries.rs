@@ -79,7 +79,8 @@ impl Reader<'_> {
     }
 
     fn check(&self, left: &Left) -> Result<CellNumbers, String> {
-        let needs_log = self.document.metrics.iter().any(|metric| metric.source == Source::Log);
+        let needs_log = self.runner.result == ResultFormat::Log
+            || self.document.metrics.iter().any(|metric| metric.source == Source::Log);
         if needs_log && left.log.records.is_empty() {
             return Err(format!("it wrote no JSON lines to the file that {LOG_VAR} names"));
         }

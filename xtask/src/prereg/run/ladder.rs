@@ -94,6 +94,11 @@ impl<'a> Ladder<'a> {
             .with_context(|| format!("no runner `{name}`"))
             .hint(format!("runners are described in {RUNNERS}/"))?;
         let runner = parse_runner(name, &path, &text)?;
+        anyhow::ensure!(
+            document.protocol.model.is_some() || runner.result == ResultFormat::Log,
+            "`{}` names no `model`, which only a runner with `result = \"log\"` does without",
+            self.document_path()
+        );
         Ok((text, runner))
     }
 

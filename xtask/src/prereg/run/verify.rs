@@ -78,7 +78,7 @@ pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
     }
     let document = ladder.document_of(&version)?;
     let (_, runner) = ladder.read_runner(&document)?;
-    let model = resolve_model(ladder.root, &document.protocol.model)?;
+    let model = resolve_model(ladder.root, &document)?;
     let pins = read_pins(ladder, &document)?;
     check_pins(ladder.root, &version.pins, &pins, &document, &amend)?;
     check_committed(ladder, &document, &runner, &model)?;
@@ -121,7 +121,7 @@ fn check_pins(
     if frozen.model_sha256 != now.model_sha256 {
         return changed(format!(
             "model `{}` changed after the ladder was frozen: its SHA-256 is {}…, not {}…",
-            document.protocol.model,
+            document.protocol.model.as_deref().unwrap_or_default(),
             short(&now.model_sha256),
             short(&frozen.model_sha256)
         ));
@@ -208,7 +208,7 @@ fn is_code(path: &str) -> bool {
 pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Result<Pins> {
     let root = ladder.root;
     let (runner_text, runner) = ladder.read_runner(document)?;
-    let model = resolve_model(root, &document.protocol.model)?;
+    let model = resolve_model(root, document)?;
     check_model(&runner, model.kind).map_err(anyhow::Error::msg)?;
     let mut revisions = BTreeMap::new();
     for revision in document.items.iter().filter_map(|item| item.rev.as_ref()) {
@@ -219,7 +219,10 @@ pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Res
         code_sha256: read_code_hash(root, &runner, &commit)?,
         commit,
         runner_sha256: sha256_hex(runner_text.as_bytes()),
-        model_sha256: read_model_hash(root, &model)?,
+        model_sha256: match document.protocol.model {
+            Some(_) => read_model_hash(root, &model)?,
+            None => sha256_hex(b""),
+        },
         revisions,
         machine: host::read_host_facts()?.hardware(),
         files: watch_files(root, document, &runner, &model)?.0,
@@ -301,7 +304,18 @@ fn no_vars() -> CellVars {
     CellVars { target_dir: "target".to_owned(), ..CellVars::default() }
 }
 
-fn resolve_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {
+/// The model; for a runner without one, what the OOM record calls its runs: the runner's name.
+fn resolve_model(root: &Path, document: &Document) -> anyhow::Result<ResolvedModel> {
+    let Some(word) = document.protocol.model.as_deref() else {
+        return Ok(ResolvedModel {
+            name: document.protocol.runner.clone(),
+            path: String::new(),
+            tracked_path: String::new(),
+            kind: ModelKind::Directory,
+            weight_bytes: None,
+            note: None,
+        });
+    };
     let mut models = model_store::resolve_models(root, &[word.to_owned()])?;
     let model = models.pop().with_context(|| format!("`{word}` matches no model"))?;
     ensure!(models.is_empty(), "`{word}` matches several models, and a ladder has one");

@@ -46,10 +46,7 @@ fn a_read_below_what_the_base_again_shows_lands_nothing() {
     let standing = judged("gain >= 5 %", &records(SAME, [9.2; 3], far));
     let Phase::NotShown { rule, why } = &standing.phase else { panic!("{:?}", standing.phase) };
     assert_eq!(rule, "land");
-    assert_eq!(
-        why,
-        "gain = +8.00 % is within the noise, the base measured again is 22.75 % apart"
-    );
+    assert_eq!(why, "gain = +8.00 % is within the noise, the base measured again is 22.75 % apart");
     assert_eq!(standing.rounds[0].rules[0].result, RuleResult::NotShown);
     assert_eq!(standing.rounds[0].rules[1].result, RuleResult::NotReached);
     // Beyond it the same rule fires.
