@@ -58,9 +58,10 @@ pub struct Args {
     /// Tokens to generate in the warm-up pass, which is discarded; 0 skips it.
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub warmup_tokens: usize,
-    /// The most tokens in one prefill forward; bounds the memory of attention.
-    #[arg(long, value_name = "N", default_value = "512")]
-    pub prefill_chunk: NonZeroUsize,
+    /// The most tokens in one prefill forward. The default is 512, on the processor fewer where the
+    /// activations of so many take more than 32 MiB.
+    #[arg(long, value_name = "N")]
+    pub prefill_chunk: Option<NonZeroUsize>,
     /// Sequences that decode together, each with a KV cache of its own. Their prompts differ by where
     /// in the text they begin.
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "prompt")]

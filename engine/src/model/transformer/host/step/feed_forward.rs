@@ -57,7 +57,7 @@ impl Step<'_> {
     ) {
         // SAFETY: an item has groups of its own.
         unsafe {
-            let branches = self.branches(layer, SubLayer::FeedForward);
+            let branches = layer.branches(self.config, SubLayer::FeedForward);
             self.add_to_hidden(shares, &ffn.down, &shares.gate, branches, item);
         };
     }
