@@ -11,6 +11,7 @@ pub(crate) mod evidence;
 pub(crate) mod executor;
 pub(crate) mod grid;
 pub(crate) mod guard;
+pub(crate) mod health;
 pub(crate) mod journal;
 pub(crate) mod outcome;
 pub(crate) mod pins;

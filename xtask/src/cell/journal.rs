@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::evidence::{Grade, Survived};
 use crate::cell::grid::Order;
+use crate::cell::health::Look;
 use crate::cell::quiet::{QuietNote, SweepQuiet};
 use crate::cell::runner::Measured;
 use crate::cell::session::{Unended, judge_unended};
@@ -69,6 +70,12 @@ pub(crate) struct SweepStart {
     /// What a resumed sweep took over although it differs, a line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
+    /// Which start of the machine it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) boot: Option<String>,
+    /// The machine before the first launch, where it has a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) health: Option<Look>,
 }
 
 /// The settings that a resumed sweep must share with its start.
@@ -228,6 +235,9 @@ pub(crate) struct ProcessNote {
 pub(crate) struct SweepEnd {
     pub(crate) time: String,
     pub(crate) interrupted: bool,
+    /// Why it stopped by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stopped: Option<String>,
     /// Cells by class; measured ones under `measured`.
     pub(crate) counts: BTreeMap<String, u64>,
 }

@@ -7,12 +7,15 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::outcome::Outcome;
+use crate::cell::executor::Executor as _;
 use crate::cell::executor::run::RealExecutor;
 use crate::cell::guard::RecordRule;
+use crate::cell::health::{Look, Waited, Watched, await_health, describe_change};
 use crate::cell::journal::{Journal, SCHEMA, SweepStart};
 use crate::cell::runner::file as runner_store;
 use crate::cell::session::{Finder, Session};
 use crate::sweep::args::Args;
+use crate::sys::boot::is_another_boot;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
 use crate::sys::{clock, env, files, git, host, terminal};
@@ -48,13 +51,28 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         Some(_) => host::read_version(&program),
         None => None,
     };
-    let start = sweep_start(root, &prepared, guard.record_rule(), earlier.is_some());
+    let mut executor = RealExecutor::new(root, interrupt);
+    let patience = prepared.config.big_cooldown;
+    let tell = |text: &str| terminal::log(&format!("sweep: {text}"));
+    let healthy = match await_health(&mut executor, None, Watched::Gpus, patience, tell) {
+        Waited::Healthy(look) => look,
+        Waited::Interrupted => return Ok(Outcome::Interrupted),
+        Waited::Sick(sick) => {
+            let csv = args.resume.as_ref().map(|csv| csv.display().to_string());
+            terminal::log(&measure::render_sick(&sick, csv.as_deref()));
+            return Ok(Outcome::Stopped);
+        }
+    };
+    let start = SweepStart {
+        boot: Some(executor.boot_id().to_owned()),
+        health: Some(healthy.clone()).filter(Look::has_gpu),
+        ..sweep_start(root, &prepared, guard.record_rule(), earlier.is_some())
+    };
     let commit = start.commit.clone();
     let output = open_output(root, args, &prepared, start, earlier)?;
-    let executor = RealExecutor::new(root, interrupt);
     let finder = Finder { commit, source: output.shown_path(root), command: None };
     let session = Session::new(executor, guard, finder);
-    measure::run(root, args, &prepared, output, session)
+    measure::run(root, args, &prepared, output, session, healthy)
 }
 
 /// The program that will measure.
@@ -75,6 +93,8 @@ fn open_output(
     match earlier {
         Some(earlier) => {
             start.notes = output::check_settings(&earlier, &prepared.settings)?;
+            let since = earlier.journal.start().map(|last| describe_since(last, &start));
+            start.notes.extend(since.unwrap_or_default());
             for note in &start.notes {
                 terminal::log(&format!("note: changed since the last start: {note}"));
             }
@@ -112,8 +132,15 @@ fn sweep_start(
         dirty: git.dirty,
         engine_version: prepared.engine_version.clone(),
         environment: env::read_relevant_vars(),
-        notes: Vec::new(),
+        ..SweepStart::default()
     }
+}
+
+/// What became of the machine between two sessions.
+fn describe_since(last: &SweepStart, now: &SweepStart) -> Vec<String> {
+    let [was, is] = [last, now].map(|start| start.health.clone().unwrap_or_default());
+    let [then, boot] = [last, now].map(|start| start.boot.as_deref().unwrap_or_default());
+    describe_change(&was, &is, is_another_boot(then, boot))
 }
 
 fn journal_of(earlier: Option<&output::Earlier>) -> Journal {

@@ -18,6 +18,10 @@ use crate::base::diagnostic::HintExt as _;
 
 pub(crate) mod nvml;
 mod smi;
+mod visible;
+
+pub(crate) use visible::kinds_of;
+use visible::{VisibleDevices, select_visible};
 
 /// How long each question may take, in seconds, where [`DEADLINE_VAR`] does not say otherwise.
 const DEADLINE_S: f64 = 5.0;
@@ -30,7 +34,7 @@ const SILENT_HINT: &str = "a wedged driver needs a reboot (`sudo dmesg | grep -i
 /// What came of asking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// There is no NVIDIA driver.
+    /// There is no NVIDIA driver, or no GPU that programs see.
     Absent,
     Facts(DriverFacts),
     /// There is one, and it does not answer in time.
@@ -43,20 +47,24 @@ pub(crate) struct DriverFacts {
     pub(crate) version: Option<String>,
     /// In the driver's order; never empty.
     pub(crate) gpus: Vec<Gpu>,
-    /// Processes that compute on any of the GPUs.
-    pub(crate) compute_processes: Option<u64>,
-    /// Why clocks are lowered right now, over all GPUs: NVML's bit mask.
-    pub(crate) clock_event_reasons: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Gpu {
     pub(crate) name: String,
+    /// `GPU-…`, of an instance `MIG-…`.
+    pub(crate) uuid: Option<String>,
     /// `None` where it shares the system's memory.
     pub(crate) memory_bytes: Option<u64>,
     /// What is free of it.
-    #[serde(default)]
     pub(crate) free_bytes: Option<u64>,
+    /// Processes that compute on it, in no order.
+    pub(crate) processes: Option<Vec<u32>>,
+    /// Why its clocks are lowered right now: NVML's bit mask.
+    pub(crate) clock_event_reasons: Option<u64>,
+    /// The instances (MIG) that it is cut into: programs see one of them in its place.
+    pub(crate) instances: Vec<Gpu>,
 }
 
 impl DriverFacts {
@@ -64,7 +72,14 @@ impl DriverFacts {
     /// hardware thermal slowdown, power brake. Idle clocks are not a slowdown.
     pub(crate) fn throttled(&self) -> Option<bool> {
         const SLOWDOWNS: u64 = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
-        Some(self.clock_event_reasons? & SLOWDOWNS != 0)
+        let reasons = self.gpus.iter().filter_map(|gpu| gpu.clock_event_reasons);
+        Some(reasons.reduce(|a, b| a | b)? & SLOWDOWNS != 0)
+    }
+
+    /// How many processes compute on the GPUs.
+    pub(crate) fn compute_processes(&self) -> Option<u64> {
+        let each = self.gpus.iter().filter_map(|gpu| gpu.processes.as_ref());
+        each.map(|processes| processes.len() as u64).reduce(|a, b| a + b)
     }
 }
 
@@ -93,12 +108,25 @@ pub(crate) fn ask() -> Answer {
         (no_reply, _) => Err(no_reply),
     });
     match asked {
-        Ok(facts) => Answer::Facts(facts),
+        Ok(facts) => {
+            let gpus = select_visible(facts.gpus, &read_visible());
+            match gpus.is_empty() {
+                true => Answer::Absent,
+                false => Answer::Facts(DriverFacts { gpus, ..facts }),
+            }
+        }
         Err(NoReply::Late) => Answer::Silent,
         Err(NoReply::Failed) => match Path::new("/proc/driver/nvidia/gpus").exists() {
             true => Answer::Facts(unknown_gpu()),
             false => Answer::Absent,
         },
+    }
+}
+
+fn read_visible() -> VisibleDevices {
+    VisibleDevices {
+        devices: env::read_var("CUDA_VISIBLE_DEVICES"),
+        by_bus: env::read_var("CUDA_DEVICE_ORDER").as_deref() == Some("PCI_BUS_ID"),
     }
 }
 
@@ -124,11 +152,7 @@ impl From<ToolError> for NoReply {
 fn unknown_gpu() -> DriverFacts {
     let version = std::fs::read_to_string("/sys/module/nvidia/version");
     let gpu = Gpu { name: "NVIDIA GPU".to_owned(), ..Gpu::default() };
-    DriverFacts {
-        version: version.ok().map(|text| text.trim().to_owned()),
-        gpus: vec![gpu],
-        ..DriverFacts::default()
-    }
+    DriverFacts { version: version.ok().map(|text| text.trim().to_owned()), gpus: vec![gpu] }
 }
 
 fn deadline() -> Duration {
@@ -165,7 +189,9 @@ mod tests {
     #[test]
     fn heat_and_power_throttle_and_idle_clocks_do_not() {
         let throttled = |mask: Option<u64>| {
-            DriverFacts { clock_event_reasons: mask, ..DriverFacts::default() }.throttled()
+            let gpu = |mask| Gpu { clock_event_reasons: mask, ..Gpu::default() };
+            let gpus = vec![gpu(None), gpu(mask)];
+            DriverFacts { gpus, ..DriverFacts::default() }.throttled()
         };
         assert_eq!(throttled(Some(0x0)), Some(false));
         assert_eq!(throttled(Some(0x1)), Some(false));

@@ -26,7 +26,7 @@ pub(crate) fn read_host_sample() -> HostSample {
         thermal_throttles: read_thermal_throttles(),
         cgroup_throttles: read("/sys/fs/cgroup/cpu.stat")
             .and_then(|text| parse_keyed_count(&text, "nr_throttled")),
-        gpu_processes: gpus.and_then(|facts| facts.compute_processes),
+        gpu_processes: gpus.and_then(DriverFacts::compute_processes),
         gpu_throttled: gpus.and_then(DriverFacts::throttled),
         driver_silent: driver == Answer::Silent,
     }

@@ -11,11 +11,12 @@ use anyhow::{Context as _, bail};
 use super::{read, render_diff};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
-use crate::cell::executor::Executor as _;
 use crate::cell::executor::run::RealExecutor;
 use crate::cell::grid::{Cell, split_concurrency};
 use crate::cell::guard::RecordRule;
 use crate::cell::guard::file::read_guard;
+use crate::cell::health::file::read_look;
+use crate::cell::health::{Look, Waited, Watched, await_health};
 use crate::cell::journal::request::Device;
 use crate::cell::journal::{CellEnd, CellLaunch, Entry, Settings, journal_path, parse_journal};
 use crate::cell::outcome::CellOutcome;
@@ -26,12 +27,11 @@ use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file::resolve_models;
 use crate::oom::args::ConfirmArgs;
 use crate::oom::confirm::{Conclusion, Manner, choose_manner, conclude, plan_drop};
-use crate::oom::health::{Look, Pool, find_missing};
 use crate::oom_record::{OomEntry, RECORD_PATH, file as record_file};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::launch_lock::LaunchLock;
-use crate::sys::{clock, driver, env, files, git, host, terminal};
+use crate::sys::{clock, env, files, git, host, terminal};
 
 /// What was launched to confirm events, and what came of it. Git ignores it, as the record.
 const NOTES_PATH: &str = "benchmarks/.oom-confirm.jsonl";
@@ -39,7 +39,6 @@ const NOTES_PATH: &str = "benchmarks/.oom-confirm.jsonl";
 const COMMAND: &str = "oom-record confirm";
 /// How long memory may take to come back.
 const RETURN_LIMIT: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
     let record = read(root)?;
@@ -116,7 +115,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
 
     let before = match manner.cell_memory_limit_mb {
         Some(_) => None,
-        None => Some(look()?),
+        None => Some(read_look()),
     };
     terminal::log(&format!(
         "oom-record: launching {} at {} tokens once, with runner `{}`{}; recorded: {raw}",
@@ -221,39 +220,20 @@ fn resolve_model(root: &Path, name: &str, manner: &Manner) -> anyhow::Result<Res
     bail!("there is no model `{name}` any more")
 }
 
-/// The free memory of the system and of each device.
-///
-/// # Errors
-/// When the driver does not answer.
-fn look() -> anyhow::Result<Look> {
-    let mut pools = Vec::new();
-    let system = host::read_total_memory_bytes().zip(host::read_available_memory_bytes());
-    if let Some((total_bytes, free_bytes)) = system {
-        pools.push(Pool { name: "memory".to_owned(), total_bytes, free_bytes });
-    }
-    let gpus = driver::read_driver()?.map(|facts| facts.gpus).unwrap_or_default();
-    for (index, gpu) in gpus.into_iter().enumerate() {
-        if let Some((total_bytes, free_bytes)) = gpu.memory_bytes.zip(gpu.free_bytes) {
-            pools.push(Pool { name: format!("GPU {index}'s memory"), total_bytes, free_bytes });
-        }
-    }
-    Ok(Look { pools })
-}
-
-/// Waits until the machine is as it was.
+/// Waits until the machine is as it was, with all of its memory.
 fn await_return(executor: &mut RealExecutor, before: &Look) -> anyhow::Result<()> {
-    let mut waited = Duration::ZERO;
-    loop {
-        let Some(missing) = find_missing(before, &look()?) else { return Ok(()) };
-        if waited >= RETURN_LIMIT || executor.pause(LOOK_EVERY).is_none() {
-            return Err(anyhow::anyhow!("the machine is not as it was before the cell: {missing}"))
-                .context("the record is left as it is")
-                .hint(
-                    "end what holds the memory, or reboot; `--cell-memory-limit-mb` keeps a cell from \
-                     taking it all",
-                );
-        }
-        waited += LOOK_EVERY;
+    let tell = |text: &str| terminal::log(&format!("oom-record: {text}"));
+    match await_health(executor, Some(before), Watched::All, RETURN_LIMIT, tell) {
+        Waited::Healthy(_) => Ok(()),
+        Waited::Interrupted => Err(anyhow::anyhow!("interrupted before memory was back"))
+            .context("the record is left as it is"),
+        Waited::Sick(sick) => Err(anyhow::anyhow!(
+            "the machine is not as it was before the cell: {sick}"
+        ))
+        .context("the record is left as it is")
+        .hint(
+            "end what holds the memory, or reboot; `--cell-memory-limit-mb` keeps a cell from taking it all",
+        ),
     }
 }
 

@@ -185,10 +185,12 @@ impl<'a> Book<'a> {
     pub(super) fn close(
         mut self,
         interrupted: bool,
+        stopped: Option<String>,
     ) -> anyhow::Result<(Table, BTreeMap<String, u64>, Marks)> {
         self.output.journal.append(&Entry::SweepEnd(SweepEnd {
             time: clock::now_utc(),
             interrupted,
+            stopped,
             counts: self.counts.clone(),
         }))?;
         let table = parse_csv(&format!("{}{}", render_header(), self.rows))

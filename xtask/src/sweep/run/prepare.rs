@@ -107,6 +107,16 @@ pub(super) fn prepare(
     }
     let fakes = parse_fakes(&request, &grid)?;
     let target = target_of(&host, config.device);
+    if target.backend == Backend::Cuda && host.gpu_kinds.len() > 1 {
+        return Err(anyhow::anyhow!(
+            "the GPUs that programs see here differ ({}): rows of one CSV would be of different hardware",
+            host.gpu_kinds.join(", ")
+        ))
+        .hint(
+            "let them see one kind: set CUDA_VISIBLE_DEVICES to UUIDs (`nvidia-smi -L` shows them), or to \
+             numbers with CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        );
+    }
     let memory_bytes = match target.backend {
         Backend::Cpu => host.memory_bytes,
         Backend::Cuda | Backend::Metal => host.device_memory_bytes(),

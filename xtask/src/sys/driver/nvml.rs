@@ -57,13 +57,9 @@ fn read_facts() -> Result<DriverFacts, NvmlError> {
     if devices.is_empty() {
         return Err(NvmlError::NotFound);
     }
-    let processes = |device: &Device<'_>| device.running_compute_processes_count().ok();
-    let reasons = |device: &Device<'_>| Some(device.current_throttle_reasons().ok()?.bits());
     Ok(DriverFacts {
         version: nvml.sys_driver_version().ok(),
         gpus: devices.iter().map(read_gpu).collect::<Result<_, _>>()?,
-        compute_processes: devices.iter().filter_map(processes).map(u64::from).reduce(|a, b| a + b),
-        clock_event_reasons: devices.iter().filter_map(reasons).reduce(|a, b| a | b),
     })
 }
 
@@ -75,9 +71,23 @@ fn read_gpu(device: &Device<'_>) -> Result<Gpu, NvmlError> {
         // A driver from before 510, for example: `nvidia-smi` knows.
         Err(error) => return Err(error),
     };
+    let processes = device.running_compute_processes().ok();
+    let reasons = device.current_throttle_reasons().ok();
     Ok(Gpu {
         name: device.name()?,
+        uuid: device.uuid().ok(),
         memory_bytes: memory.as_ref().map(|memory| memory.total),
         free_bytes: memory.as_ref().map(|memory| memory.free),
+        processes: processes.map(|all| all.into_iter().map(|process| process.pid).collect()),
+        clock_event_reasons: reasons.map(|reasons| reasons.bits()),
+        instances: read_instances(device),
     })
+}
+
+/// The instances of a GPU; none where it is not cut, or knows nothing of instances.
+fn read_instances(device: &Device<'_>) -> Vec<Gpu> {
+    let count = device.mig_device_count().unwrap_or(0);
+    // Numbers of instances that do not exist answer "not found".
+    let instances = (0..count).filter_map(|index| device.mig_device_by_index(index).ok());
+    instances.filter_map(|instance| read_gpu(&instance).ok()).collect()
 }
