@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub warmup_tokens: usize,
     /// The most tokens in one prefill forward. The default is 512, on the processor fewer where the
-    /// activations of so many take more than 32 MiB.
+    /// activations of so many take more than 48 MiB.
     #[arg(long, value_name = "N")]
     pub prefill_chunk: Option<NonZeroUsize>,
     /// Sequences that decode together, each with a KV cache of its own. Their prompts differ by where
