@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// globs, separated by blanks (quote a name that has one: --models '"a b" c'). Can be repeated.
     #[arg(long, value_name = "\"A B\"")]
     pub(crate) models: Vec<String>,
-    /// Prompt lengths to measure instead of the definition's, in tokens.
+    /// Prompt lengths to measure instead of the definition's, in tokens; `512:64` generates 64 after 512.
     #[arg(long, value_name = "\"512 2048\"")]
     pub(crate) lengths: Option<String>,
     /// Generate at most this many tokens.

@@ -150,7 +150,7 @@ impl<'a> Book<'a> {
             build_type: build
                 .or_else(|| prepared.runner.build.as_ref().map(|_| "release".to_owned()))
                 .unwrap_or_default(),
-            max_tokens: prepared.config.max_tokens,
+            max_tokens: prepared.max_tokens_of(Some(cell)),
             prompt: String::new(),
             prompt_target_len: cell.len,
             classification: class,

@@ -52,7 +52,9 @@ impl Place {
             config_name: "s".to_owned(),
             config_sha256: String::new(),
             settings: Settings::default(),
-            grid: plan_grid(vec![model("llama")], config.lengths.clone()).unwrap(),
+            grid: plan_grid(vec![model("llama")], Vec::new())
+                .unwrap()
+                .with_pairs(&config.lengths, config.max_tokens),
             config,
             runner: parse_runner("engine", "engine.toml", runner).unwrap(),
             variant_runners: Default::default(),
