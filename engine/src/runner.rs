@@ -3,6 +3,7 @@
 //! Arguments in, profile lines on stdout and a cell report out. The times come from
 //! [`crate::decode`]; nothing here is between two of its clock readings.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
@@ -98,24 +99,21 @@ pub fn run(
     for _ in 0..args.batch.get() {
         caches.push(model.new_cache_of(lengths.prompt + lengths.max_tokens, kv_type)?);
     }
+    let prefill_chunk = args.prefill_chunk.map_or_else(|| model.prefill_chunk(), NonZeroUsize::get);
     if args.warmup_tokens > 0 {
         // One chunk of the prompt touches every weight and kernel; more would only take time.
-        let chunk = ids.len().min(args.prefill_chunk.get());
+        let chunk = ids.len().min(prefill_chunk);
         let request = Request {
             prompt: &ids[..chunk],
             max_tokens: args.warmup_tokens.min(lengths.max_tokens),
-            prefill_chunk: args.prefill_chunk.get(),
+            prefill_chunk,
             stop: &[],
         };
         generate_batch(&model, &mut caches, &request, Pass::WarmUp, observer)
             .context("the warm-up pass failed")?;
     }
-    let request = Request {
-        prompt: ids,
-        max_tokens: lengths.max_tokens,
-        prefill_chunk: args.prefill_chunk.get(),
-        stop: &wanted.stop,
-    };
+    let request =
+        Request { prompt: ids, max_tokens: lengths.max_tokens, prefill_chunk, stop: &wanted.stop };
     let monitor = device::Monitor::new(device);
     let mut squeeze = device::Squeeze::new(observer, device, args.leave_free_mb);
     let mut windows = WindowObserver::new(&mut squeeze, &monitor);
@@ -142,7 +140,7 @@ pub fn run(
         settings: Settings {
             allocator: None,
             threads: Some(threads.count as u64),
-            prefill_chunk: Some(args.prefill_chunk.get() as u64),
+            prefill_chunk: Some(prefill_chunk as u64),
             warmup_tokens: Some(args.warmup_tokens as u64),
             max_tokens: Some(lengths.max_tokens as u64),
             kernels: Some(model.kernels().to_owned()),

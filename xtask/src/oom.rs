@@ -6,7 +6,6 @@
 pub(crate) mod args;
 mod confirm;
 mod explain;
-mod health;
 mod run;
 
 pub(crate) use run::run;

@@ -48,7 +48,8 @@ impl Contestant for Ours {
 
     fn prefill(&mut self, tokens: usize) -> anyhow::Result<f64> {
         let prompt = prompt(tokens);
-        let request = Request { prompt: &prompt, max_tokens: 1, prefill_chunk: 512, stop: &[] };
+        let prefill_chunk = self.model.prefill_chunk();
+        let request = Request { prompt: &prompt, max_tokens: 1, prefill_chunk, stop: &[] };
         let done =
             generate(&self.model, &mut self.cache, &request, Pass::Measured, &mut NoObserver)?;
         Ok(tokens as f64 / done.prefill.as_secs_f64())

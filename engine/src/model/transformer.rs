@@ -103,6 +103,15 @@ impl Transformer {
         }
     }
 
+    /// Tokens of a prefill forward where nobody says how many: 512, or as many as keep the activations
+    /// on the processor within 48 MiB, but 64 at least.
+    pub fn prefill_chunk(&self) -> usize {
+        match &self.weights {
+            Weights::Host(model) => model.prefill_chunk(&self.config),
+            Weights::Device(_) => 512,
+        }
+    }
+
     /// A cache for `capacity` positions, of the type that is the device's default; prepares the
     /// rotations for as many. Models with factors for long contexts take them from the first cache
     /// on that has room for one.

@@ -4,7 +4,9 @@
 use candle_core::Device;
 use engine::decode::{NoObserver, Pass, Request, generate, generate_batch};
 use engine::model::gguf::Gguf;
+use engine::model::synthetic::write_synthetic;
 use engine::model::{Kernels, KvType, Logits, Transformer};
+use formats::geometry::Geometry;
 
 use super::{Fixture, tokens};
 
@@ -168,5 +170,26 @@ fn what_is_not_finite_is_an_error_that_names_the_place() {
                 assert!(error.ends_with(expected), "{tensor}, {kernels:?}, {length}: {error}");
             }
         }
+    }
+}
+
+/// Prefill takes 512 tokens at once unless their activations are more than 48 MiB; then half, and so
+/// on, but not below 64.
+#[test]
+fn a_wide_model_takes_fewer_tokens_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    // A row's activations are about 5.5 bytes for each element of the feed-forward.
+    for (ffn, expected) in [(128, 512), (32_768, 256), (65_536, 128), (262_144, 64)] {
+        let geometry = Geometry::parse(&format!(
+            "architecture = \"llama\"\nlayers = 1\nhidden = 32\nheads = 2\nkv_heads = 1\n\
+             ffn = {ffn}\nvocab = 96\ncontext = 64\nquantisation = \"q8_0\"\nseed = 1\n\
+             rope_base = 1000.0\n"
+        ))
+        .unwrap();
+        let path = dir.path().join(format!("{ffn}.gguf"));
+        write_synthetic(&geometry, "wide", &path).unwrap();
+        let (gguf, _) = Gguf::read(&path).unwrap();
+        let model = Transformer::load(&gguf, &path, &Device::Cpu).unwrap();
+        assert_eq!(model.prefill_chunk(), expected, "width {ffn}");
     }
 }

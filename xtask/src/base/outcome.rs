@@ -12,7 +12,9 @@ pub(crate) enum Outcome {
     Done,
     /// It ran and found a violation: exit code 1.
     Violation,
-    #[allow(dead_code)]
+    /// It stopped because the machine is not fit to go on, with everything finished so far on disk: exit
+    /// code 2.
+    Stopped,
     /// It was interrupted, with everything finished so far on disk: exit code 130.
     Interrupted,
 }
@@ -22,6 +24,7 @@ impl From<Outcome> for ExitCode {
         ExitCode::from(match outcome {
             Outcome::Done => 0,
             Outcome::Violation => 1,
+            Outcome::Stopped => COULD_NOT_RUN,
             Outcome::Interrupted => 130,
         })
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::child::{ChildEnd, ChildSpec};
+use super::health::Look;
 use super::quiet::HostSample;
 use crate::oom_record::OomEntry;
 
@@ -32,6 +33,9 @@ pub(crate) trait Executor {
     /// The text of a file that a cell left; `None` where there is none, or it is not text of at
     /// most `limit_bytes`.
     fn read_text(&mut self, path: &Path, limit_bytes: u64) -> Option<String>;
+
+    /// How the machine is.
+    fn look(&mut self) -> Look;
 
     /// What the system has counted so far.
     fn sample_host(&mut self) -> HostSample;

@@ -4,11 +4,12 @@
 //! out of memory before, they never predict. The weight-size check is the only estimate; it does
 //! not depend on the length and feeds nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::cell::classify::Classification;
 use crate::cell::grid::{Cell, FakeCell};
+use crate::cell::length::{generate_name, parse_generate, split_generate};
 use crate::cell::variants::{PLAIN, Variant, forbidding, split_streams};
 use crate::model::reference::ModelKind;
 use crate::oom_record::{OomRecord, render_prune_command};
@@ -57,6 +58,8 @@ pub(crate) struct Guard {
     overhead_factor: f64,
     /// The variants of the definition, where it has some.
     variants: Vec<Variant>,
+    /// How many tokens a cell generates whose name does not say so; `None` where names never do.
+    max_tokens: Option<u64>,
     /// The least length at which each model ran out of memory in this run, by [`Cell::name`].
     oom_lengths: HashMap<String, u64>,
 }
@@ -75,6 +78,7 @@ impl Guard {
             memory_bytes,
             overhead_factor,
             variants: Vec::new(),
+            max_tokens: None,
             oom_lengths: HashMap::new(),
         }
     }
@@ -88,12 +92,21 @@ impl Guard {
         Guard { variants, ..self }
     }
 
+    /// Knows that names may say how many tokens a cell generates, and how many it does where they do not.
+    pub(crate) fn with_max_tokens(self, max_tokens: u64) -> Guard {
+        Guard { max_tokens: Some(max_tokens), ..self }
+    }
+
     /// The names whose true OOM forbids this cell. A model as it is forbids its variants, because
     /// nothing says that they need less; where a definition has variants, what it declares is all that
-    /// is known of those. More streams need no less than one.
+    /// is known of those. More streams need no less than one, and more generated tokens no less than fewer.
     fn forbidding(&self, cell: Cell<'_>) -> Vec<String> {
         let model = cell.model.name.as_str();
         let (change, streams) = cell.variant.map_or((None, None), split_streams);
+        let (change, generate) = match (change, self.max_tokens) {
+            (Some(change), Some(_)) => split_generate(change),
+            (change, _) => (change, None),
+        };
         if !self.variants.iter().any(|variant| Some(variant.name.as_str()) == change)
             && change.is_some()
         {
@@ -102,10 +115,28 @@ impl Guard {
         let mut names = Vec::new();
         for name in forbidding(&self.variants, change.unwrap_or(PLAIN)) {
             let one = if name == PLAIN { model.to_owned() } else { format!("{model}+{name}") };
-            names.extend(streams.map(|streams| format!("{one}+{streams}")));
-            names.push(one);
+            for one in self.generating_no_more(&one, generate) {
+                names.extend(streams.map(|streams| format!("{one}+{streams}")));
+                names.push(one);
+            }
         }
         names
+    }
+
+    /// The names under which an OOM of this run or of the record may stand that generated no more tokens
+    /// than `generate`, or than the whole sweep does.
+    fn generating_no_more(&self, name: &str, generate: Option<u64>) -> Vec<String> {
+        let Some(max_tokens) = self.max_tokens else { return vec![name.to_owned()] };
+        let most = generate.unwrap_or(max_tokens);
+        let mut counts: BTreeSet<u64> = generate.into_iter().collect();
+        let recorded = self.record.entries().map(|(entry, _)| entry.model.as_str());
+        for other in recorded.chain(self.oom_lengths.keys().map(String::as_str)) {
+            let rest = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('+'));
+            let count = rest.and_then(|rest| parse_generate(rest.split('+').next()?));
+            counts.extend(count.filter(|count| *count <= most));
+        }
+        let named = counts.into_iter().map(|count| format!("{name}+{}", generate_name(count)));
+        (max_tokens <= most).then(|| name.to_owned()).into_iter().chain(named).collect()
     }
 
     /// The record as it is, even where it does not keep cells from being launched.
@@ -235,6 +266,7 @@ mod tests {
         let variant = |name: &str, below: &[&str]| Variant {
             name: name.to_owned(),
             args: vec!["-x".to_owned()],
+            set: Default::default(),
             uses_no_more_memory_than: below.iter().map(|&name| name.to_owned()).collect(),
         };
         let mut guard =
@@ -256,6 +288,66 @@ mod tests {
         assert_eq!(table(&guard, 512), [false, false, false, false, false, true]);
         // What no definition knows is forbidden by the model as it is.
         assert!(refused(&guard, Some("other"), 2048));
+    }
+
+    /// A cell that generates `g` tokens after a prompt of `p` is forbidden by what ran out of memory with no
+    /// longer a prompt and no more tokens, and by nothing else.
+    #[test]
+    fn pairs_are_ordered_in_both_directions() {
+        let model = model("m");
+        let names = [None, Some("g8"), Some("g32"), Some("g256"), Some("g256+c4")];
+        let refused = |guard: &Guard, len| {
+            names.map(|variant| {
+                matches!(
+                    guard.admit(Cell { model: &model, len, variant }),
+                    Admission::Refuse { .. }
+                )
+            })
+        };
+        // Without a suffix 64 tokens are generated.
+        let mut guard = guard().with_max_tokens(64);
+        guard.note_true_oom("m+g32", 1024);
+        assert_eq!(refused(&guard, 1023), [false; 5]);
+        assert_eq!(refused(&guard, 1024), [true, false, true, true, true]);
+        guard.note_true_oom("m", 512);
+        assert_eq!(refused(&guard, 512), [true, false, false, true, true]);
+        guard.note_true_oom("m+g256+c4", 128);
+        assert_eq!(refused(&guard, 128), [false, false, false, false, true]);
+        let mut guard =
+            Guard { record: parse_record("m+g8,2048,d,c,,x\nm+g512,1,d,c,,x\n"), ..guard };
+        guard.oom_lengths.clear();
+        assert_eq!(refused(&guard, 2047), [false; 5]);
+        assert_eq!(
+            refused(&guard, 2048),
+            [true; 5],
+            "a later sweep with other pairs knows it as well"
+        );
+        // Where names do not speak of tokens, such a name is a variant like any other.
+        let guard = Guard { max_tokens: None, ..guard };
+        assert_eq!(refused(&guard, 2048), [false, true, false, false, false]);
+    }
+
+    proptest::proptest! {
+        /// Whatever is measured in whatever order, no cell is launched that is implied, and none is
+        /// refused that is not.
+        #[test]
+        fn what_is_implied_is_refused_and_nothing_else(
+            ooms in proptest::collection::vec((1u64..5, 1u64..5), 0..6),
+            cell in (1u64..5, 1u64..5),
+        ) {
+            const DEFAULT: u64 = 2;
+            let name = |count: u64| (count != DEFAULT).then(|| generate_name(count));
+            let mut guard = guard().with_max_tokens(DEFAULT);
+            for &(prompt, count) in &ooms {
+                let suffix = name(count).map(|name| format!("+{name}")).unwrap_or_default();
+                guard.note_true_oom(&format!("m{suffix}"), prompt);
+            }
+            let implied = ooms.iter().any(|oom| oom.0 <= cell.0 && oom.1 <= cell.1);
+            let (model, variant) = (model("m"), name(cell.1));
+            let admitted =
+                guard.admit(Cell { model: &model, len: cell.0, variant: variant.as_deref() });
+            proptest::prop_assert_eq!(admitted != Admission::Launch, implied);
+        }
     }
 
     fn class(guard: &Guard, name: &str, len: u64) -> Option<Classification> {

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::evidence::{Grade, Survived};
 use crate::cell::grid::Order;
+use crate::cell::health::Look;
+use crate::cell::length::Length;
 use crate::cell::quiet::{QuietNote, SweepQuiet};
 use crate::cell::runner::Measured;
 use crate::cell::session::{Unended, judge_unended};
@@ -69,6 +71,12 @@ pub(crate) struct SweepStart {
     /// What a resumed sweep took over although it differs, a line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
+    /// Which start of the machine it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) boot: Option<String>,
+    /// The machine before the first launch, where it has a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) health: Option<Look>,
 }
 
 /// The settings that a resumed sweep must share with its start.
@@ -86,7 +94,7 @@ pub(crate) struct Settings {
     /// The `hardware` column.
     pub(crate) hardware: String,
     pub(crate) device: Device,
-    pub(crate) lengths: Vec<u64>,
+    pub(crate) lengths: Vec<Length>,
     /// Numbers of streams that ask at the same time; `None` where it is one alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency: Option<Vec<u64>>,
@@ -99,6 +107,9 @@ pub(crate) struct Settings {
     pub(crate) cell_memory_limit_mb: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) variants: Vec<Variant>,
+    /// Whether the model as it is is measured beside them; `None` is yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plain: Option<bool>,
     /// How often each cell is measured; `None` is once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) repeats: Option<u64>,
@@ -228,6 +239,9 @@ pub(crate) struct ProcessNote {
 pub(crate) struct SweepEnd {
     pub(crate) time: String,
     pub(crate) interrupted: bool,
+    /// Why it stopped by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stopped: Option<String>,
     /// Cells by class; measured ones under `measured`.
     pub(crate) counts: BTreeMap<String, u64>,
 }

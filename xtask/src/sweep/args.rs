@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// globs, separated by blanks (quote a name that has one: --models '"a b" c'). Can be repeated.
     #[arg(long, value_name = "\"A B\"")]
     pub(crate) models: Vec<String>,
-    /// Prompt lengths to measure instead of the definition's, in tokens.
+    /// Prompt lengths to measure instead of the definition's, in tokens; `512:64` generates 64 after 512.
     #[arg(long, value_name = "\"512 2048\"")]
     pub(crate) lengths: Option<String>,
     /// Generate at most this many tokens.
@@ -80,7 +80,7 @@ ends; everything else that is known about it goes to `<csv>.journal.jsonl` besid
 could not be measured has a row too: its last field says why.
 
 Exit codes: 0 done; 1 a cell failed (a `FAIL:` row; with --strict also a skipped cell); 2 could not \
-run; 130 interrupted (--resume continues).";
+run, or stopped because the GPU's driver was not healthy (--resume continues); 130 interrupted (--resume continues).";
 
 const AFTER_LONG_HELP: &str = "\
 Out of memory:
@@ -93,6 +93,15 @@ Out of memory:
   In later sweeps every cell of that model with the same or a greater length is
   `SKIP:oom_record`: it is not launched, and the log shows the line. Failures, timeouts, missing
   models and the weight-size check (`SKIP:oom_estimate`) have no such consequences.
+
+The driver's health:
+  On a machine with a GPU it is looked at before the first launch and after each hard cell (one that
+  ended by a signal, a timeout or out of memory, or took over half of the memory): the driver
+  answers, free memory is back to within 2 %, no other process computes on the GPU, the kernel has
+  logged no new NVRM, Xid or amdgpu complaint, and neither heat nor power lowers clocks. If not, the
+  sweep waits up to `big_cooldown_s`, then ends with exit code 2; reset or reboot, and --resume.
+  A desktop that was there before is no fault. With `device = \"cpu\"` nothing of this is looked at.
+  Programs see the GPUs that CUDA_VISIBLE_DEVICES names; GPUs of two kinds are not mixed in one CSV.
 
 When a record is stale:
   A record goes stale when memory use improves. One model was still skipped at 32,768 tokens after
@@ -113,6 +122,7 @@ Variables:
   BENCH_MEM_OVERHEAD_FACTOR=1.2       scales the weight-size check (default 1.0)
   ARC_DRIVER_DEADLINE_S=30            how long the NVIDIA driver may take to answer (default 5)
   ARC_NVML_LIBRARY=PATH               the NVML library to load, if it is in no search path
+  ARC_KERNEL_LOG=PATH                 the kernel's log, if /dev/kmsg cannot be read
 
 Examples:
   cargo xtask sweep --list

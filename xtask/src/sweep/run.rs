@@ -7,12 +7,16 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::outcome::Outcome;
+use crate::cell::executor::Executor as _;
 use crate::cell::executor::run::RealExecutor;
 use crate::cell::guard::RecordRule;
+use crate::cell::health::{Look, Waited, Watched, await_health, describe_change};
+use crate::cell::journal::request::Device;
 use crate::cell::journal::{Journal, SCHEMA, SweepStart};
 use crate::cell::runner::file as runner_store;
 use crate::cell::session::{Finder, Session};
 use crate::sweep::args::Args;
+use crate::sys::boot::is_another_boot;
 use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
 use crate::sys::{clock, env, files, git, host, terminal};
@@ -48,13 +52,51 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         Some(_) => host::read_version(&program),
         None => None,
     };
-    let start = sweep_start(root, &prepared, guard.record_rule(), earlier.is_some());
+    let mut executor = RealExecutor::new(root, interrupt);
+    let healthy = match await_health_at_start(&mut executor, &prepared, earlier.as_ref()) {
+        Waited::Healthy(look) => look,
+        Waited::Interrupted => return Ok(Outcome::Interrupted),
+        Waited::Sick(sick) => {
+            let csv = args.resume.as_ref().map(|csv| csv.display().to_string());
+            terminal::log(&measure::render_sick(&sick, csv.as_deref()));
+            return Ok(Outcome::Stopped);
+        }
+    };
+    let start = SweepStart {
+        boot: Some(executor.boot_id().to_owned()),
+        health: Some(healthy.clone()).filter(Look::has_gpu),
+        ..sweep_start(root, &prepared, guard.record_rule(), earlier.is_some())
+    };
     let commit = start.commit.clone();
     let output = open_output(root, args, &prepared, start, earlier)?;
-    let executor = RealExecutor::new(root, interrupt);
     let finder = Finder { commit, source: output.shown_path(root), command: None };
     let session = Session::new(executor, guard, finder);
-    measure::run(root, args, &prepared, output, session)
+    measure::run(root, args, &prepared, output, session, healthy)
+}
+
+/// The machine before the first launch of this session. One that measures on its processor alone is not
+/// looked at.
+fn await_health_at_start(
+    executor: &mut RealExecutor,
+    prepared: &Prepared,
+    earlier: Option<&output::Earlier>,
+) -> Waited {
+    if prepared.config.device == Device::Cpu {
+        return Waited::Healthy(Look::default());
+    }
+    let before = earlier.and_then(|earlier| earlier.journal.start()).and_then(|last| {
+        let then = last.boot.as_deref().unwrap_or_default();
+        last.health.as_ref()?.for_resumption(is_another_boot(then, executor.boot_id()))
+    });
+    let tell = |text: &str| terminal::log(&format!("sweep: {text}"));
+    let patience = prepared.config.big_cooldown;
+    let waited = await_health(executor, before.as_ref(), Watched::Gpus, patience, tell);
+    if let Waited::Healthy(look) = &waited {
+        for note in look.describe() {
+            terminal::log(&format!("note: {note}"));
+        }
+    }
+    waited
 }
 
 /// The program that will measure.
@@ -75,6 +117,8 @@ fn open_output(
     match earlier {
         Some(earlier) => {
             start.notes = output::check_settings(&earlier, &prepared.settings)?;
+            let since = earlier.journal.start().map(|last| describe_since(last, &start));
+            start.notes.extend(since.unwrap_or_default());
             for note in &start.notes {
                 terminal::log(&format!("note: changed since the last start: {note}"));
             }
@@ -112,8 +156,15 @@ fn sweep_start(
         dirty: git.dirty,
         engine_version: prepared.engine_version.clone(),
         environment: env::read_relevant_vars(),
-        notes: Vec::new(),
+        ..SweepStart::default()
     }
+}
+
+/// What became of the machine between two sessions.
+fn describe_since(last: &SweepStart, now: &SweepStart) -> Vec<String> {
+    let [was, is] = [last, now].map(|start| start.health.clone().unwrap_or_default());
+    let [then, boot] = [last, now].map(|start| start.boot.as_deref().unwrap_or_default());
+    describe_change(&was, &is, is_another_boot(then, boot))
 }
 
 fn journal_of(earlier: Option<&output::Earlier>) -> Journal {

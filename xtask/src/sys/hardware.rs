@@ -18,8 +18,11 @@ pub(crate) struct HostFacts {
     pub(crate) cores: Option<u64>,
     /// Memory, or the limit of the cgroup.
     pub(crate) memory_bytes: Option<u64>,
-    /// The first GPU.
+    /// The first GPU that programs see.
     pub(crate) gpu: Option<GpuFacts>,
+    /// The kinds of GPUs that programs see. Not kept: all that is measured in one file is of one kind.
+    #[serde(skip)]
+    pub(crate) gpu_kinds: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +124,59 @@ pub(crate) fn parse_cpu_name(cpuinfo: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
+/// The names that `lscpu` gives, joined where a machine has cores of several kinds.
+pub(crate) fn parse_lscpu_names(text: &str) -> Option<String> {
+    let mut names: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        let Some(name) = line.trim_start().strip_prefix("Model name:").map(str::trim) else {
+            continue;
+        };
+        if !name.is_empty() && name != "-" && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    (!names.is_empty()).then(|| names.join(" + "))
+}
+
+/// What a cgroup says of memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MemoryGroup {
+    /// `None` where it has no limit.
+    pub(crate) limit_bytes: Option<u64>,
+    used_bytes: Option<u64>,
+    /// Of that, page cache that the kernel takes back when somebody needs memory.
+    reclaimable_bytes: u64,
+}
+
+impl MemoryGroup {
+    /// From `memory.max`, `memory.current` and `memory.stat`, or what version 1 has for them.
+    pub(crate) fn parse(limit: Option<&str>, used: Option<&str>, stat: Option<&str>) -> Self {
+        // Version 1 counts what lies below under names of their own, and gives a group without a limit
+        // the largest number of pages that there is.
+        const UNLIMITED: u64 = 1 << 62;
+        let stat = stat.unwrap_or_default();
+        let count = |v1: &str, v2: &str| {
+            parse_keyed_count(stat, v1).or_else(|| parse_keyed_count(stat, v2)).unwrap_or(0)
+        };
+        let bytes = |text: Option<&str>| text?.trim().parse::<u64>().ok();
+        // Version 1 tells a container of the limits above it in no other way.
+        let above = parse_keyed_count(stat, "hierarchical_memory_limit");
+        let limits = [bytes(limit), above].into_iter().flatten();
+        MemoryGroup {
+            limit_bytes: limits.filter(|bytes| *bytes < UNLIMITED).min(),
+            used_bytes: bytes(used),
+            reclaimable_bytes: count("total_inactive_file", "inactive_file")
+                + count("total_active_file", "active_file"),
+        }
+    }
+
+    /// What processes within it could still have; `None` where it has no limit.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        let needed = self.used_bytes?.saturating_sub(self.reclaimable_bytes);
+        Some(self.limit_bytes?.saturating_sub(needed))
+    }
+}
+
 /// One entry of `/proc/meminfo`, for example `MemTotal:`, in bytes.
 pub(crate) fn parse_meminfo_bytes(meminfo: &str, key: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
@@ -146,6 +202,32 @@ pub(crate) fn parse_cgroup_paths(text: &str) -> Vec<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn page_cache_is_not_used_memory() {
+        let stat = "anon 700\ninactive_file 200\nactive_file 100\nslab 9\n";
+        let group = MemoryGroup::parse(Some("1000\n"), Some("950\n"), Some(stat));
+        assert_eq!((group.limit_bytes, group.free_bytes()), (Some(1000), Some(350)));
+        // Version 1 has the group's own cache beside that of all below it.
+        let stat = "inactive_file 1\ntotal_inactive_file 200\ntotal_active_file 100\n";
+        let group = MemoryGroup::parse(Some("1000"), Some("950"), Some(stat));
+        assert_eq!(group.free_bytes(), Some(350));
+        for none in ["max\n", "9223372036854771712\n"] {
+            let group = MemoryGroup::parse(Some(none), Some("950"), Some(stat));
+            assert_eq!((group.limit_bytes, group.free_bytes()), (None, None), "{none}");
+        }
+        assert_eq!(MemoryGroup::parse(Some("1000"), None, None).free_bytes(), None);
+    }
+
+    #[test]
+    fn processors_without_a_name_in_cpuinfo_have_one_by_lscpu() {
+        let text = "Architecture:           aarch64\nVendor ID:              ARM\n  Model name:           \
+                    Cortex-X925\n    Model:              1\n  Model name:           Cortex-A725\n  Model \
+                    name:           Cortex-X925\n";
+        assert_eq!(parse_lscpu_names(text).as_deref(), Some("Cortex-X925 + Cortex-A725"));
+        assert_eq!(parse_lscpu_names("Model name:  -\n"), None);
+        assert_eq!(parse_lscpu_names(""), None);
+    }
 
     fn gpu(name: &str, memory_bytes: Option<u64>) -> HostFacts {
         HostFacts {

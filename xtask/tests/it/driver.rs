@@ -5,6 +5,8 @@ use testkit::{Command, Ran, Script, Workspace};
 
 use crate::XTASK;
 
+mod health;
+
 const SILENT: &str = "error: the NVIDIA driver does not answer\nhint: ";
 
 /// A workspace in which every measuring command has something to measure.
@@ -143,17 +145,31 @@ fn nvml_says_what_the_gpus_are_and_do() {
         let env = [("ARC_NVML_LIBRARY", nvml.as_str()), ("TEST_NVML", play)];
         lab.run_with(&["driver-facts"], &env).stdout
     };
-    let two = |memory: &str, free: &str| {
-        let gpu =
-            format!("{{\"name\":\"NVIDIA X1\",\"memory_bytes\":{memory},\"free_bytes\":{free}}}");
-        format!(
-            "{{\"version\":\"570.86.15\",\"gpus\":[{gpu},{gpu}],\"compute_processes\":3,\
-             \"clock_event_reasons\":65}}\n"
-        )
+    let gpus = |memory: &str, free: &str, processes: [&str; 2], reasons: [u64; 2]| {
+        let gpu = |number: usize| {
+            format!(
+                "{{\"name\":\"NVIDIA X1\",\"uuid\":\"GPU-{}11\",\"memory_bytes\":{memory},\
+                 \"free_bytes\":{free},\"processes\":[{}],\"drawing\":[],\
+                 \"clock_event_reasons\":{},\"instances\":[]}}",
+                ["aa", "bb"][number],
+                processes[number],
+                reasons[number]
+            )
+        };
+        format!("{{\"facts\":{{\"version\":\"570.86.15\",\"gpus\":[{},{}]}}}}\n", gpu(0), gpu(1))
     };
-    assert_eq!(facts(""), two("25769803776", "21474836480"));
-    assert_eq!(facts("shared-memory"), two("null", "null"));
+    assert_eq!(facts(""), gpus("25769803776", "21474836480", ["", ""], [1, 1]));
+    assert_eq!(facts("shared-memory"), gpus("null", "null", ["", ""], [1, 1]));
+    assert_eq!(
+        facts("busy hot lost"),
+        gpus("25769803776", "12884901888", ["4000000", "4000010,4000011"], [1, 64])
+    );
     assert_eq!(facts("crash"), "");
+    let [first, second] = ["fallen", "desktop"].map(facts);
+    assert!(first.contains("\"broken\":\"device fell off the bus"), "{first}");
+    assert!(first.contains("\"uuid\":\"GPU-bb11\",\"memory_bytes\":25769803776"), "{first}");
+    let processes = "\"processes\":[4100000],\"drawing\":[4100000,4100001]";
+    assert_eq!(second.matches(processes).count(), 1, "{second}");
 }
 
 #[test]
@@ -175,4 +191,140 @@ fn a_row_names_the_gpu_whoever_told_of_it() {
         let journal = lab.read(format!("{csv}.journal.jsonl"));
         assert!(journal.contains(&format!("\"driver\":\"{driver}\"")), "{play}: {journal}");
     }
+}
+
+/// A sweep of three lengths whose runner does `what` in its second cell, with the state of the driver in a
+/// file.
+fn sick_lab(what: &str) -> (Lab, String) {
+    let lab = Lab::new();
+    let nvml = lab.build_nvml();
+    lab.write(
+        "bench-configs/sweep/s.toml",
+        "models = [\"m\"]\nlengths = [512, 1024, 2048]\nrunner = \"ill\"\n",
+    );
+    lab.write_runner("ill", "profile-text", &["./ill.sh", "{prompt_tokens}"]);
+    lab.write_program(
+        "ill.sh",
+        &format!(
+            "echo $1 >> launched.txt\nif [ $1 = 1024 ]; then {what}; fi\n\
+             echo \"Prompt tokens: $1\"\necho 'Generated tokens: 32'\n\
+             echo \"Prefill: 100.00 ms (${{1}}0.00 tok/s)\"\necho 'Decode: 320.00 ms (96.88 tok/s)'\n"
+        ),
+    );
+    lab.write("state", "");
+    lab.write("kernel.log", "6,1,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module\n");
+    (lab, nvml)
+}
+
+fn run_sick(lab: &Lab, nvml: &str, args: &[&str]) -> Ran {
+    let (state, log) = (lab.path("state"), lab.path("kernel.log"));
+    let env = [
+        ("ARC_NVML_LIBRARY", nvml),
+        ("TEST_NVML_STATE", state.to_str().unwrap()),
+        ("ARC_KERNEL_LOG", log.to_str().unwrap()),
+    ];
+    lab.run_with(args, &env)
+}
+
+/// Whatever a hard cell leaves of the driver, no cell is launched on it; what was measured is kept, and
+/// once the driver is well the sweep goes on where it stopped.
+#[test]
+fn a_driver_that_is_ill_after_a_hard_cell_stops_the_sweep() {
+    let cases = [
+        ("echo hang > state", "it does not answer"),
+        ("echo lost > state", "12.0 GiB of GPU 0's memory are free, 20.0 GiB were before"),
+        ("echo busy > state", "process 4000000 (another user's) computes on the GPU"),
+        ("echo hot > state", "heat or power lowers the GPU's clocks"),
+        ("echo fallen > state", "it fails: device fell off the bus"),
+        ("echo desktop > state", "process 4100000 (another user's) computes on the GPU"),
+        (
+            "echo '4,2,2,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.' >> kernel.log",
+            "the kernel logged `NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.`",
+        ),
+    ];
+    std::thread::scope(|scope| {
+        for (leaves, said) in cases {
+            scope.spawn(move || stops_and_goes_on(leaves, said));
+        }
+    });
+}
+
+fn stops_and_goes_on(leaves: &str, said: &str) {
+    let (lab, nvml) = sick_lab(&format!("{leaves}; kill -SEGV $$"));
+    let ran = run_sick(&lab, &nvml, &SWEEP);
+    assert_eq!(ran.code, Some(2), "{leaves}: {}", ran.stderr);
+    let line = format!("sweep: the driver is not healthy: {said}");
+    assert!(ran.stderr.contains(&line), "{leaves}: {}", ran.stderr);
+    assert!(ran.stderr.contains("go on with `cargo xtask sweep --resume o.csv`"));
+    assert_eq!(ran.stdout, "o.csv\n");
+    assert_eq!(lab.read("launched.txt"), "512\n1024\n", "{leaves}");
+    let csv = lab.read("o.csv");
+    assert_eq!(csv.lines().count(), 3, "{csv}");
+    let journal = lab.read("o.csv.journal.jsonl");
+    let end = journal.lines().last().unwrap();
+    assert!(end.contains("\"event\":\"sweep_end\"") && end.contains("\"stopped\":\""), "{end}");
+
+    // Of what the kernel logs nobody knows how long it holds; a desktop may have been started meanwhile.
+    if !leaves.contains("kernel.log") && !leaves.contains("desktop") {
+        let ran = run_sick(&lab, &nvml, &["sweep", "--resume", "o.csv"]);
+        assert_eq!(ran.code, Some(2), "still ill, {leaves}: {}", ran.stderr);
+        assert_eq!(lab.read("launched.txt"), "512\n1024\n", "{leaves}");
+        assert_eq!(lab.read("o.csv.journal.jsonl"), journal, "{leaves}");
+    }
+
+    lab.write("state", "newer");
+    let ran = run_sick(&lab, &nvml, &["sweep", "--resume", "o.csv"]);
+    assert_eq!(ran.code, Some(1), "{leaves}: {}", ran.stderr);
+    assert_eq!(lab.read("launched.txt"), "512\n1024\n2048\n", "{leaves}");
+    let note = "note: changed since the last start: the driver was 570.86.15 and is 580.1";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    let logged = ran.stderr.contains("the kernel logged since: NVRM: Xid");
+    assert_eq!(logged, leaves.contains("kernel.log"), "{}", ran.stderr);
+}
+
+#[test]
+fn nothing_is_launched_on_a_driver_that_is_ill_from_the_start() {
+    let (lab, nvml) = sick_lab("true");
+    lab.write("state", "busy");
+    let ran = run_sick(&lab, &nvml, &SWEEP);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("sweep: the driver is not healthy: process 4000000"));
+    assert!(!lab.path("launched.txt").exists() && !lab.path("o.csv").exists());
+}
+
+#[test]
+fn a_hard_cell_that_leaves_all_well_is_followed_by_the_next() {
+    // As the driver logs it of any cell that runs out of memory.
+    let (lab, nvml) = sick_lab(
+        "echo '4,2,2,-;NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY]' >> \
+         kernel.log; kill -SEGV $$",
+    );
+    let ran = run_sick(&lab, &nvml, &SWEEP);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("not healthy"), "{}", ran.stderr);
+    assert_eq!(lab.read("launched.txt"), "512\n1024\n2048\n");
+    assert_eq!(lab.read("o.csv").matches("FAIL:").count(), 1, "the hard one alone");
+}
+
+#[test]
+fn gpus_of_two_kinds_are_not_mixed_in_one_file() {
+    let (lab, nvml) = sick_lab("true");
+    lab.write("state", "mixed");
+    let ran = run_sick(&lab, &nvml, &SWEEP);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let said = "the GPUs that programs see here differ (NVIDIA X1 24 GiB, NVIDIA X2 24 GiB)";
+    assert!(ran.stderr.contains(said) && ran.stderr.contains("CUDA_VISIBLE_DEVICES"));
+    assert!(!lab.path("launched.txt").exists());
+
+    let args = [&SWEEP[..4], &["x2.csv"]].concat();
+    let (state, log) = (lab.path("state"), lab.path("kernel.log"));
+    let env = [
+        ("ARC_NVML_LIBRARY", nvml.as_str()),
+        ("TEST_NVML_STATE", state.to_str().unwrap()),
+        ("ARC_KERNEL_LOG", log.to_str().unwrap()),
+        ("CUDA_VISIBLE_DEVICES", "GPU-bb"),
+    ];
+    let ran = lab.run_with(&args, &env);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(lab.read("x2.csv").contains(",NVIDIA_X2_24GB"), "{}", lab.read("x2.csv"));
 }

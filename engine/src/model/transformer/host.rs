@@ -104,6 +104,11 @@ impl HostModel {
         self.kernels
     }
 
+    /// Tokens that prefill takes at once where nobody says how many.
+    pub(super) fn prefill_chunk(&self, config: &ModelConfig) -> usize {
+        step::prefill_chunk(self, config)
+    }
+
     /// Takes the tables of all rotations.
     pub(super) fn set_rope(&mut self, tables: Vec<Tables>) {
         self.ropes = tables;

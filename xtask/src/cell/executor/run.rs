@@ -8,6 +8,8 @@ use anyhow::Context as _;
 use super::Executor;
 use crate::cell::child::run::run_child;
 use crate::cell::child::{ChildEnd, ChildSpec};
+use crate::cell::health::Look;
+use crate::cell::health::file::read_look;
 use crate::cell::quiet::HostSample;
 use crate::cell::quiet::file::read_host_sample;
 use crate::oom_record::file::append_entry;
@@ -45,6 +47,10 @@ impl Executor for RealExecutor {
     fn read_text(&mut self, path: &Path, limit_bytes: u64) -> Option<String> {
         let size = std::fs::metadata(path).ok()?.len();
         (size <= limit_bytes).then(|| std::fs::read_to_string(path).ok()).flatten()
+    }
+
+    fn look(&mut self) -> Look {
+        read_look()
     }
 
     fn sample_host(&mut self) -> HostSample {

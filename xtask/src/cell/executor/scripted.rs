@@ -11,6 +11,7 @@ use crate::cell::child::{ChildEnd, ChildSpec};
 use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::evidence::search::Search;
 use crate::cell::evidence::verdict::judge;
+use crate::cell::health::Look;
 use crate::cell::quiet::{HostSample, LostTime};
 use crate::cell::serving::{ServeFailure, Served};
 use crate::oom_record::OomEntry;
@@ -70,6 +71,10 @@ pub(crate) struct ScriptedExecutor<'a> {
     pub(crate) recorded: Vec<OomEntry>,
     /// What the system is said to have counted, one for each look; the last stays.
     pub(crate) samples: Vec<HostSample>,
+    /// How the machine is said to be, one for each look; the last stays.
+    pub(crate) looks: Vec<Look>,
+    /// How often it was asked.
+    pub(crate) looked: usize,
     pub(crate) is_interrupted: bool,
     pub(crate) boot_id: String,
 }
@@ -85,6 +90,8 @@ impl<'a> ScriptedExecutor<'a> {
             pauses: Vec::new(),
             recorded: Vec::new(),
             samples: Vec::new(),
+            looks: Vec::new(),
+            looked: 0,
             is_interrupted: false,
             boot_id: "boot".to_owned(),
         }
@@ -143,6 +150,15 @@ impl Executor for ScriptedExecutor<'_> {
 
     fn read_text(&mut self, path: &Path, limit_bytes: u64) -> Option<String> {
         self.files.get(path).filter(|text| text.len() as u64 <= limit_bytes).cloned()
+    }
+
+    fn look(&mut self) -> Look {
+        self.looked += 1;
+        match self.looks.len() {
+            0 => Look::default(),
+            1 => self.looks[0].clone(),
+            _ => self.looks.remove(0),
+        }
     }
 
     fn sample_host(&mut self) -> HostSample {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cell::quiet::{HostSample, parse_busy_ticks, parse_processors};
+use crate::cell::quiet::{HostSample, parse_busy_ticks, parse_processors, parse_stolen_ticks};
 use crate::sys::driver::{self, Answer, DriverFacts};
 use crate::sys::hardware::parse_keyed_count;
 
@@ -11,14 +11,15 @@ pub(crate) fn read_host_sample() -> HostSample {
     let stat = read("/proc/stat");
     let vmstat = read("/proc/vmstat");
     let swapped = |key| parse_keyed_count(vmstat.as_deref()?, key);
-    // None of ours is left before and after a run, so that every process on the GPU is foreign.
+    // None of ours is left before and after a run, so that whoever computes on the GPU is foreign.
     let driver = driver::ask();
     let gpus = match &driver {
         Answer::Facts(facts) => Some(facts),
-        Answer::Absent | Answer::Silent => None,
+        Answer::Absent | Answer::Silent | Answer::Broken(_) => None,
     };
     HostSample {
         busy: stat.as_deref().and_then(parse_busy_ticks).map(ticks),
+        stolen: stat.as_deref().and_then(parse_stolen_ticks).map(ticks),
         processors: stat.as_deref().and_then(parse_processors),
         swapped_pages: swapped("pswpin")
             .zip(swapped("pswpout"))
@@ -26,7 +27,7 @@ pub(crate) fn read_host_sample() -> HostSample {
         thermal_throttles: read_thermal_throttles(),
         cgroup_throttles: read("/sys/fs/cgroup/cpu.stat")
             .and_then(|text| parse_keyed_count(&text, "nr_throttled")),
-        gpu_processes: gpus.and_then(|facts| facts.compute_processes),
+        gpu_processes: gpus.and_then(DriverFacts::compute_processes),
         gpu_throttled: gpus.and_then(DriverFacts::throttled),
         driver_silent: driver == Answer::Silent,
     }

@@ -11,11 +11,11 @@ use anyhow::{Context as _, bail};
 use super::{read, render_diff};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
-use crate::cell::executor::Executor as _;
 use crate::cell::executor::run::RealExecutor;
-use crate::cell::grid::{Cell, split_concurrency};
+use crate::cell::grid::Cell;
 use crate::cell::guard::RecordRule;
 use crate::cell::guard::file::read_guard;
+use crate::cell::health::{Look, Waited, Watched, await_health};
 use crate::cell::journal::request::Device;
 use crate::cell::journal::{CellEnd, CellLaunch, Entry, Settings, journal_path, parse_journal};
 use crate::cell::outcome::CellOutcome;
@@ -25,13 +25,14 @@ use crate::cell::spec::{CellSpec, report_path};
 use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file::resolve_models;
 use crate::oom::args::ConfirmArgs;
-use crate::oom::confirm::{Conclusion, Manner, choose_manner, conclude, plan_drop};
-use crate::oom::health::{Look, Pool, find_missing};
+use crate::oom::confirm::{
+    Conclusion, Manner, Suffix, choose_manner, conclude, plan_drop, read_suffix,
+};
 use crate::oom_record::{OomEntry, RECORD_PATH, file as record_file};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::launch_lock::LaunchLock;
-use crate::sys::{clock, driver, env, files, git, host, terminal};
+use crate::sys::{clock, env, files, git, host, terminal};
 
 /// What was launched to confirm events, and what came of it. Git ignores it, as the record.
 const NOTES_PATH: &str = "benchmarks/.oom-confirm.jsonl";
@@ -39,7 +40,6 @@ const NOTES_PATH: &str = "benchmarks/.oom-confirm.jsonl";
 const COMMAND: &str = "oom-record confirm";
 /// How long memory may take to come back.
 const RETURN_LIMIT: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
     let record = read(root)?;
@@ -62,15 +62,14 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
         ));
     }
     let manner = choose_manner(settings.as_ref(), args)?;
-    let (model, concurrency) = match resolve_model(root, &args.model, &manner) {
-        Ok(model) => (model, 1),
-        // Of servers the number of streams is part of the name.
-        Err(error) => match split_concurrency(&args.model) {
-            (_, 1) => return Err(error),
-            (name, concurrency) => (resolve_model(root, name, &manner)?, concurrency),
-        },
-    };
+    let (model, suffix) = find_model(root, &args.model, &manner)?;
+    let variants = settings.as_ref().map_or(&[][..], |settings| &settings.variants);
+    let Suffix { change, max_tokens, concurrency } = read_suffix(suffix, variants)?;
     let (runner, _) = runner_store::read_runner(root, &manner.runner)?;
+    let runner = match change {
+        Some(variant) => variant.apply_to(&runner)?,
+        None => runner,
+    };
     if runner.server.is_none() && concurrency > 1 {
         return Err(anyhow::anyhow!("runner `{}` starts no server", runner.name))
             .hint("give the runner that measured it with --runner");
@@ -100,7 +99,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
             model: model.name.clone(),
             model_path: model.path.clone(),
             prompt_tokens: cell.len,
-            max_tokens: manner.max_tokens,
+            max_tokens: max_tokens.unwrap_or(manner.max_tokens),
             warmup_tokens: manner.warmup_tokens,
             threads: manner.threads,
             report: report_path(root, scratch.path()),
@@ -114,9 +113,22 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
     };
     runner_store::find_program(root, &runner, &spec.command())?;
 
+    let mut executor = RealExecutor::new(root, interrupt);
+    let watched = match manner.device {
+        Device::Auto => Watched::All,
+        Device::Cpu => Watched::System,
+    };
     let before = match manner.cell_memory_limit_mb {
         Some(_) => None,
-        None => Some(look()?),
+        None => match await_health(&mut executor, None, watched, RETURN_LIMIT, tell) {
+            Waited::Healthy(look) => Some(look),
+            Waited::Interrupted => return Ok(Outcome::Interrupted),
+            Waited::Sick(sick) => {
+                return Err(anyhow::anyhow!("the driver is not healthy: {sick}"))
+                    .context("nothing was launched, and the record is as it was")
+                    .hint("end what else runs on the GPU, reset it (`sudo nvidia-smi --gpu-reset`) or reboot");
+            }
+        },
     };
     terminal::log(&format!(
         "oom-record: launching {} at {} tokens once, with runner `{}`{}; recorded: {raw}",
@@ -133,7 +145,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
         source: NOTES_PATH.to_owned(),
         command: Some(COMMAND),
     };
-    let mut session = Session::new(RealExecutor::new(root, interrupt), guard, finder);
+    let mut session = Session::new(executor, guard, finder);
     let mut notes = Notes { journal: open_notes(root)?, cell };
     let end = session.run(cell, &spec, None, &mut notes)?;
     if end.was_interrupted() {
@@ -141,7 +153,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Interrupted);
     }
     if let Some(before) = before {
-        await_return(session.executor(), &before)?;
+        await_return(session.executor(), &before, watched)?;
     }
     finish(root, cell, &end)
 }
@@ -203,6 +215,25 @@ fn read_settings(root: &Path, entry: &OomEntry) -> Option<Settings> {
     journal.start().map(|start| start.settings.clone())
 }
 
+/// The model that a recorded name begins with, and what follows on it.
+fn find_model<'n>(
+    root: &Path,
+    name: &'n str,
+    manner: &Manner,
+) -> anyhow::Result<(ResolvedModel, Option<&'n str>)> {
+    let whole = match resolve_model(root, name, manner) {
+        Ok(model) => return Ok((model, None)),
+        Err(error) => error,
+    };
+    // A model's own name may have a plus.
+    let ends = name.match_indices('+').map(|(at, _)| at);
+    let parts = ends.rev().map(|at| (&name[..at], &name[at + 1..]));
+    let found = parts
+        .into_iter()
+        .find_map(|(model, suffix)| Some((resolve_model(root, model, manner).ok()?, Some(suffix))));
+    found.ok_or(whole)
+}
+
 /// The model, by its name or where the sweep found it.
 fn resolve_model(root: &Path, name: &str, manner: &Manner) -> anyhow::Result<ResolvedModel> {
     let words = [Some(name.to_owned()), manner.model_path.clone()];
@@ -214,46 +245,30 @@ fn resolve_model(root: &Path, name: &str, manner: &Manner) -> anyhow::Result<Res
             return Ok(model);
         }
     }
-    if name.contains('+') {
-        return Err(anyhow::anyhow!("`{name}` is not a model; it may be the variant of one"))
-            .hint("a variant is launched by its comparison alone: use --ignore-oom-record there");
-    }
     bail!("there is no model `{name}` any more")
 }
 
-/// The free memory of the system and of each device.
-///
-/// # Errors
-/// When the driver does not answer.
-fn look() -> anyhow::Result<Look> {
-    let mut pools = Vec::new();
-    let system = host::read_total_memory_bytes().zip(host::read_available_memory_bytes());
-    if let Some((total_bytes, free_bytes)) = system {
-        pools.push(Pool { name: "memory".to_owned(), total_bytes, free_bytes });
-    }
-    let gpus = driver::read_driver()?.map(|facts| facts.gpus).unwrap_or_default();
-    for (index, gpu) in gpus.into_iter().enumerate() {
-        if let Some((total_bytes, free_bytes)) = gpu.memory_bytes.zip(gpu.free_bytes) {
-            pools.push(Pool { name: format!("GPU {index}'s memory"), total_bytes, free_bytes });
-        }
-    }
-    Ok(Look { pools })
+fn tell(text: &str) {
+    terminal::log(&format!("oom-record: {text}"));
 }
 
-/// Waits until the machine is as it was.
-fn await_return(executor: &mut RealExecutor, before: &Look) -> anyhow::Result<()> {
-    let mut waited = Duration::ZERO;
-    loop {
-        let Some(missing) = find_missing(before, &look()?) else { return Ok(()) };
-        if waited >= RETURN_LIMIT || executor.pause(LOOK_EVERY).is_none() {
-            return Err(anyhow::anyhow!("the machine is not as it was before the cell: {missing}"))
-                .context("the record is left as it is")
-                .hint(
-                    "end what holds the memory, or reboot; `--cell-memory-limit-mb` keeps a cell from \
-                     taking it all",
-                );
-        }
-        waited += LOOK_EVERY;
+/// Waits until the machine is as it was, with all of its memory.
+fn await_return(
+    executor: &mut RealExecutor,
+    before: &Look,
+    watched: Watched,
+) -> anyhow::Result<()> {
+    match await_health(executor, Some(before), watched, RETURN_LIMIT, tell) {
+        Waited::Healthy(_) => Ok(()),
+        Waited::Interrupted => Err(anyhow::anyhow!("interrupted before memory was back"))
+            .context("the record is left as it is"),
+        Waited::Sick(sick) => Err(anyhow::anyhow!(
+            "the machine is not as it was before the cell: {sick}"
+        ))
+        .context("the record is left as it is")
+        .hint(
+            "end what holds the memory, or reboot; `--cell-memory-limit-mb` keeps a cell from taking it all",
+        ),
     }
 }
 

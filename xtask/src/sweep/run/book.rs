@@ -150,7 +150,7 @@ impl<'a> Book<'a> {
             build_type: build
                 .or_else(|| prepared.runner.build.as_ref().map(|_| "release".to_owned()))
                 .unwrap_or_default(),
-            max_tokens: prepared.config.max_tokens,
+            max_tokens: prepared.max_tokens_of(Some(cell)),
             prompt: String::new(),
             prompt_target_len: cell.len,
             classification: class,
@@ -185,10 +185,12 @@ impl<'a> Book<'a> {
     pub(super) fn close(
         mut self,
         interrupted: bool,
+        stopped: Option<String>,
     ) -> anyhow::Result<(Table, BTreeMap<String, u64>, Marks)> {
         self.output.journal.append(&Entry::SweepEnd(SweepEnd {
             time: clock::now_utc(),
             interrupted,
+            stopped,
             counts: self.counts.clone(),
         }))?;
         let table = parse_csv(&format!("{}{}", render_header(), self.rows))

@@ -12,6 +12,7 @@ use crate::base::outcome::Outcome;
 use crate::cell::classify::{Classification, ExitKind};
 use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
+use crate::cell::health::{Look, Waited, Watched, await_health};
 use crate::cell::journal::{CellEnd, CellState};
 use crate::cell::outcome::CellOutcome;
 use crate::cell::quiet::{QuietLimits, SweepQuiet};
@@ -23,6 +24,18 @@ use crate::sweep::repeats::pick_median;
 use crate::sweep::status::render_end;
 use crate::sweep::table::render_summary;
 use crate::sys::{files, terminal};
+
+/// What is said where the machine is not fit for a cell.
+pub(super) fn render_sick(sick: &str, csv: Option<&str>) -> String {
+    let again = match csv {
+        Some(csv) => format!("cargo xtask sweep --resume {csv}"),
+        None => "the same command".to_owned(),
+    };
+    format!(
+        "sweep: the driver is not healthy: {sick}\nhint: nothing was launched since; end what else runs on \
+         the GPU, reset it (`sudo nvidia-smi --gpu-reset`) or reboot, then go on with `{again}`"
+    )
+}
 
 /// How often a disturbed cell is repeated.
 const REPEATS: usize = 2;
@@ -39,6 +52,10 @@ struct Sweep<'a, E> {
     /// A folder for reports, which goes with the sweep.
     scratch: tempfile::TempDir,
     retry_lost: bool,
+    /// The machine before the first launch.
+    healthy: Look,
+    /// What is wrong with the machine, once that ends the sweep.
+    sick: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +71,10 @@ pub(super) fn run(
     prepared: &Prepared,
     output: Output,
     session: Session<impl Executor>,
+    healthy: Look,
 ) -> anyhow::Result<Outcome> {
     let shown_path = output.shown_path(root);
-    let mut sweep = Sweep::begin(root, args, prepared, output, session)?;
+    let mut sweep = Sweep::begin(root, args, prepared, output, session, healthy)?;
     sweep.book.progress.log(&format!("sweep: writing `{shown_path}`"));
     let step = sweep.do_cells().hint(format!(
         "everything finished is on disk; when the cause is fixed, continue with `cargo xtask sweep \
@@ -72,6 +90,7 @@ impl<'a, E: Executor> Sweep<'a, E> {
         prepared: &'a Prepared,
         output: Output,
         session: Session<E>,
+        healthy: Look,
     ) -> anyhow::Result<Sweep<'a, E>> {
         Ok(Sweep {
             root,
@@ -80,6 +99,8 @@ impl<'a, E: Executor> Sweep<'a, E> {
             book: Book::open(root, prepared, output),
             scratch: files::create_scratch(&root.join("target/sweep"), "run-")?,
             retry_lost: args.retry_lost,
+            healthy,
+            sick: None,
         })
     }
 
@@ -149,13 +170,29 @@ impl<'a, E: Executor> Sweep<'a, E> {
         Ok(if is_last { Step::Next } else { self.pause_after(&end) })
     }
 
-    /// The pause after a launch; there is none after a cell that was not launched.
+    /// The pause after a launch; there is none after a cell that was not launched. After one that was hard
+    /// the machine must be as it was before the sweep.
     fn pause_after(&mut self, end: &End) -> Step {
         let End::Ran(outcome) = end else { return Step::Next };
-        let pause = self.prepared.cooldown(self.was_hard(outcome));
-        match self.session.executor().pause(pause) {
-            Some(_) => Step::Next,
-            None => Step::Stop,
+        let hard = self.was_hard(outcome);
+        let pause = self.prepared.cooldown(hard);
+        if self.session.executor().pause(pause).is_none() {
+            return Step::Stop;
+        }
+        if hard && self.healthy.has_gpu() { self.await_health() } else { Step::Next }
+    }
+
+    fn await_health(&mut self) -> Step {
+        let (progress, patience) = (&self.book.progress, self.prepared.config.big_cooldown);
+        let tell = |text: &str| progress.log(&format!("[wait] {text}"));
+        let executor = self.session.executor();
+        match await_health(executor, Some(&self.healthy), Watched::Gpus, patience, tell) {
+            Waited::Healthy(_) => Step::Next,
+            Waited::Interrupted => Step::Stop,
+            Waited::Sick(sick) => {
+                self.sick = Some(sick);
+                Step::Stop
+            }
         }
     }
 
@@ -268,7 +305,7 @@ impl<'a, E: Executor> Sweep<'a, E> {
     /// Closes the journal and says how it went.
     fn finish(self, step: Step, args: &Args, shown_path: &str) -> anyhow::Result<Outcome> {
         let interrupted = step == Step::Stop;
-        let (table, counts, marks) = self.book.close(interrupted)?;
+        let (table, counts, marks) = self.book.close(interrupted, self.sick.clone())?;
         terminal::log(&render_summary(&self.prepared.grid, &table, &marks));
         if !self.prepared.runner.counts {
             terminal::log(&format!(
@@ -278,6 +315,10 @@ impl<'a, E: Executor> Sweep<'a, E> {
             ));
         }
         terminal::data(shown_path);
+        if let Some(sick) = &self.sick {
+            terminal::log(&render_sick(sick, Some(shown_path)));
+            return Ok(Outcome::Stopped);
+        }
         if interrupted {
             terminal::log(&format!(
                 "sweep: interrupted; continue with `cargo xtask sweep --resume {shown_path}`"

@@ -78,11 +78,11 @@ pub(super) fn prepare(
     let config_text = files::read_text(&root.join(&config_path))
         .hint("definitions of sweeps are in bench-configs/sweep/")?;
     let config = parse_sweep_config(&config_path, &config_text, &request)?;
-    let grid =
-        plan_grid(model_store::resolve_models(root, &config.models)?, config.lengths.clone())?
-            .with_variants(&config.variants)
-            .with_concurrency(&config.concurrency)
-            .in_order(config.order);
+    let grid = plan_grid(model_store::resolve_models(root, &config.models)?, Vec::new())?
+        .with_pairs(&config.lengths, config.max_tokens)
+        .with_variants(&config.variants, config.plain)
+        .with_concurrency(&config.concurrency)
+        .in_order(config.order);
     for model in grid.models() {
         if let Some(note) = model
             .note
@@ -107,6 +107,16 @@ pub(super) fn prepare(
     }
     let fakes = parse_fakes(&request, &grid)?;
     let target = target_of(&host, config.device);
+    if target.backend == Backend::Cuda && host.gpu_kinds.len() > 1 {
+        return Err(anyhow::anyhow!(
+            "the GPUs that programs see here differ ({}): rows of one CSV would be of different hardware",
+            host.gpu_kinds.join(", ")
+        ))
+        .hint(
+            "let them see one kind: set CUDA_VISIBLE_DEVICES to UUIDs (`nvidia-smi -L` shows them), or to \
+             numbers with CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        );
+    }
     let memory_bytes = match target.backend {
         Backend::Cpu => host.memory_bytes,
         Backend::Cuda | Backend::Metal => host.device_memory_bytes(),
@@ -114,7 +124,8 @@ pub(super) fn prepare(
     let asked = RecordRule::from_flag(args.ignore_oom_record);
     let guard = read_guard(root, asked, memory_bytes)?
         .with_fakes(fakes.clone())
-        .with_variants(config.variants.clone());
+        .with_variants(config.variants.clone())
+        .with_max_tokens(config.max_tokens);
     let settings = Settings {
         config: config_path.clone(),
         runner: config.runner.clone(),
@@ -133,17 +144,18 @@ pub(super) fn prepare(
         big_cooldown_s: config.big_cooldown.as_secs_f64(),
         quiet: Some(config.quiet),
         variants: config.variants.clone(),
+        plain: Some(config.plain).filter(|plain| !plain),
         repeats: Some(config.repeats).filter(|repeats| *repeats > 1),
         order: Some(config.order).filter(|order| *order != Order::default()),
         cell_memory_limit_mb: config.cell_memory_limit_mb,
         fake_cells: fakes.iter().map(|f| format!("{}:{}:{}", f.model, f.len, f.class)).collect(),
         models: grid.models().iter().map(note_of).collect(),
     };
-    let variant_runners = config
-        .variants
-        .iter()
-        .map(|variant| (variant.name.clone(), runner.with_extra_args(&variant.args)))
-        .collect();
+    let mut variant_runners = BTreeMap::new();
+    for variant in &config.variants {
+        let runner = variant.apply_to(&runner)?;
+        variant_runners.insert(variant.name.clone(), runner);
+    }
     let prepared = Prepared {
         config_name: stem_of(&config_path),
         config_sha256: sha256_hex(config_text.as_bytes()),
@@ -180,7 +192,7 @@ impl Prepared {
                 model,
                 model_path,
                 prompt_tokens: len,
-                max_tokens: self.config.max_tokens,
+                max_tokens: self.max_tokens_of(cell),
                 warmup_tokens: self.config.warmup_tokens,
                 threads: self.config.threads,
                 report: report.to_owned(),
@@ -195,6 +207,11 @@ impl Prepared {
             timeout: self.config.timeout,
             memory_limit_bytes: limit_mb.map(|mb| mb.saturating_mul(1 << 20)),
         }
+    }
+
+    /// How many tokens a cell generates at most.
+    pub(super) fn max_tokens_of(&self, cell: Option<Cell<'_>>) -> u64 {
+        cell.and_then(|cell| self.grid.generate_of(cell)).unwrap_or(self.config.max_tokens)
     }
 
     /// The runner, with the arguments of the cell's variant.

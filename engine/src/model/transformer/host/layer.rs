@@ -1,5 +1,6 @@
 //! The weights of a layer on the processor, by what its architecture says they are.
 
+use super::SubLayer;
 use crate::model::architectures::{HeadNorms, Norms};
 use crate::model::config::{ExpertConfig, ModelConfig};
 use crate::model::linear::Matrix;
@@ -149,6 +150,15 @@ impl Tensors<'_, '_> {
 }
 
 impl Layer {
+    /// Whether something is done to what a sub-layer gives before it is added to the hidden state.
+    pub(super) fn branches(&self, config: &ModelConfig, part: SubLayer) -> bool {
+        let (norm, experts) = match part {
+            SubLayer::Attention => (&self.attention_post_norm, false),
+            SubLayer::FeedForward => (&self.ffn_post_norm, self.experts.is_some()),
+        };
+        norm.is_some() || experts || config.scales.residual != 1.0
+    }
+
     pub(super) fn load(
         loader: &Loader<'_>,
         config: &ModelConfig,

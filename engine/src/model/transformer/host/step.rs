@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use buffers::{Buffers, Shares};
+use buffers::{Buffers, Shares, attended_width, padded, qkv_width};
 
 use super::{FeedForward, HostModel, Layer, Projection, SubLayer};
 use crate::model::attention::host::{Heads, Plan};
 use crate::model::config::ModelConfig;
 use crate::model::elementwise::{is_finite, rms_norm, rms_norm_head};
 use crate::model::kv_cache::{HostKv, LayerKv};
-use crate::model::linear::{GROUP, Inputs, Output, QUANTISED, Quantised, quantise};
+use crate::model::linear::{GROUP, Inputs, Output, QUANTISED, quantise};
 use crate::model::par::{self, Share, part};
 
 mod attention;
@@ -18,6 +18,8 @@ mod buffers;
 mod experts;
 mod feed_forward;
 mod output;
+
+pub(super) use buffers::prefill_chunk;
 
 /// Groups of rows of a matrix that an item of prefill multiplies, so that the activations of some
 /// rows are still in the nearest cache for the next group.
@@ -102,11 +104,6 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Elements of a row of so many, filled up to whole groups.
-fn padded(width: usize) -> usize {
-    width.next_multiple_of(GROUP)
-}
-
 impl<'a> Step<'a> {
     /// A step of these tokens, of sequences with so many positions before, whose caches hold heads of
     /// `dim` elements.
@@ -146,53 +143,14 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn buffers(&self) -> Buffers {
-        let (rows, config) = (self.rows.len(), self.config);
-        let (hidden, ffn) = (padded(config.hidden), padded(config.ffn));
-        let heads = self.plans[0].heads();
-        let widest = config.hidden.max(config.ffn).max(self.attended_width());
-        Buffers {
-            hidden: vec![0.0; rows * hidden],
-            normed: vec![0.0; rows * hidden],
-            bytes: vec![Quantised::default(); rows * widest.div_ceil(QUANTISED)],
-            qkv: vec![0.0; rows * self.qkv_width()],
-            queries: vec![0.0; rows * heads.query_row()],
-            partials: vec![0.0; self.plans.iter().map(Plan::partials).max().unwrap_or(0)],
-            attended: vec![0.0; rows * padded(self.attended_width())],
-            gate: vec![0.0; rows * ffn],
-            up: vec![0.0; rows * ffn],
-            branch: vec![0.0; if self.needs_branch() { rows * hidden } else { 0 }],
-            experts: experts::Buffers::new(config, rows),
-        }
+        let partials = self.plans.iter().map(Plan::partials).max().unwrap_or(0);
+        let dim = self.plans[0].heads().dim;
+        Buffers::new(self.model, self.config, dim, self.rows.len(), partials)
     }
 
     /// The plan of a layer's attention.
     fn plan(&self, layer: usize) -> &Plan {
         &self.plans[self.model.shape_of[layer]]
-    }
-
-    /// Whether something is done to what a sub-layer gives before it is added to the hidden state.
-    fn branches(&self, layer: &Layer, part: SubLayer) -> bool {
-        let (norm, experts) = match part {
-            SubLayer::Attention => (&layer.attention_post_norm, false),
-            SubLayer::FeedForward => (&layer.ffn_post_norm, layer.experts.is_some()),
-        };
-        norm.is_some() || experts || self.config.scales.residual != 1.0
-    }
-
-    fn needs_branch(&self) -> bool {
-        self.model.layers.iter().any(|layer| {
-            self.branches(layer, SubLayer::Attention) || self.branches(layer, SubLayer::FeedForward)
-        })
-    }
-
-    /// Elements of a row that attention gives.
-    fn attended_width(&self) -> usize {
-        self.config.heads * self.config.head_dim
-    }
-
-    /// Elements of a row of queries, keys and values, each filled up to whole groups.
-    fn qkv_width(&self) -> usize {
-        padded(self.attended_width()) + 2 * padded(self.config.kv_heads * self.config.head_dim)
     }
 
     /// Items that work on rows is cut into.
@@ -325,7 +283,7 @@ impl<'a> Step<'a> {
     /// Adds to a row of the hidden state what a sub-layer gave for it, where that waits in the branch
     /// or with the experts.
     unsafe fn settle(&self, shares: &Shares<'_>, row: usize, layer: &Layer, part: SubLayer) {
-        if !self.branches(layer, part) {
+        if !layer.branches(self.config, part) {
             return;
         }
         let (width, stride) = (self.config.hidden, padded(self.config.hidden));
@@ -444,10 +402,26 @@ unsafe fn multiply(
     (stride, column): (usize, usize),
     add: bool,
 ) {
+    let first = column + groups.start * GROUP;
+    // SAFETY: as the caller vouches.
+    unsafe { multiply_to(projection, groups, inputs, out, (stride, first), add) }
+}
+
+/// The same, with the first group's products at element `at.1`.
+///
+/// # Safety
+/// As there.
+unsafe fn multiply_to(
+    projection: &Projection,
+    groups: std::ops::Range<usize>,
+    inputs: &Inputs<'_>,
+    out: &Share<'_, f32>,
+    (stride, first): (usize, usize),
+    add: bool,
+) {
     if groups.is_empty() {
         return;
     }
-    let first = column + groups.start * GROUP;
     // SAFETY: as the caller vouches.
     let output = unsafe { Output::new(*out, stride, first, add) };
     projection.weight.multiply(groups.clone(), inputs, &output);

@@ -10,6 +10,7 @@ use crate::cell::executor::scripted::{Ending, ScriptedExecutor};
 use crate::cell::grid::plan_grid;
 use crate::cell::grid::tests::model;
 use crate::cell::guard::{Guard, RecordRule};
+use crate::cell::health::{DriverLook, DriverState};
 use crate::cell::journal::request::Request;
 use crate::cell::journal::{CellLaunch, Entry, Journal, Settings, SweepStart};
 use crate::cell::row::{parse_csv, render_header};
@@ -36,6 +37,8 @@ struct Left {
     launched: Vec<String>,
     /// Model and length of the lines that the record got.
     recorded: Vec<(String, u64)>,
+    /// Looks at the machine's health.
+    looked: usize,
 }
 
 impl Place {
@@ -49,7 +52,9 @@ impl Place {
             config_name: "s".to_owned(),
             config_sha256: String::new(),
             settings: Settings::default(),
-            grid: plan_grid(vec![model("llama")], config.lengths.clone()).unwrap(),
+            grid: plan_grid(vec![model("llama")], Vec::new())
+                .unwrap()
+                .with_pairs(&config.lengths, config.max_tokens),
             config,
             runner: parse_runner("engine", "engine.toml", runner).unwrap(),
             variant_runners: Default::default(),
@@ -76,22 +81,29 @@ impl Place {
         Output::start(self.folder.path(), &csv, scrub, &start).unwrap()
     }
 
-    /// Runs the sweep, or goes on with it.
+    /// Runs the sweep, or goes on with it, on a machine without a GPU.
     fn sweep(&self, record: &str, executor: ScriptedExecutor<'_>) -> Left {
+        self.sweep_on(record, executor, Look::default())
+    }
+
+    fn sweep_on(&self, record: &str, executor: ScriptedExecutor<'_>, healthy: Look) -> Left {
         let guard = Guard::new(parse_record(record), RecordRule::InForce, None, 1.0);
         let source = "out.csv".to_owned();
         let finder = Finder { commit: "abc1234".to_owned(), source, command: None };
         let session = Session::new(executor, guard, finder);
         let args = Args::default();
         let (root, output) = (self.folder.path(), self.output());
-        let mut sweep = Sweep::begin(root, &args, &self.prepared, output, session).unwrap();
+        let mut sweep =
+            Sweep::begin(root, &args, &self.prepared, output, session, healthy).unwrap();
         let step = sweep.do_cells().unwrap();
         let executor = sweep.session.executor();
         let launched = executor.launched.iter().map(|words| words[2].clone()).collect();
         let recorded = executor.recorded.iter();
         let recorded =
             recorded.map(|entry| (entry.model.clone(), entry.prompt_target_len)).collect();
-        Left { outcome: sweep.finish(step, &args, "out.csv").unwrap(), launched, recorded }
+        let looked = executor.looked;
+        let outcome = sweep.finish(step, &args, "out.csv").unwrap();
+        Left { outcome, launched, recorded, looked }
     }
 
     /// Length and class of each row, `-` where it was measured.
@@ -229,4 +241,36 @@ fn an_oom_whose_line_a_kill_kept_from_the_record_is_recorded_on_resumption() {
     let left = place.sweep("llama,2048,2026-01-31,abc1234,,out.csv\n", launches_nothing());
     assert!(left.recorded.is_empty());
     assert_eq!(place.rows(), ["128 -", "512 -", "2048 SKIP:oom"]);
+}
+
+/// A crash by a signal is a hard cell, and keeps no longer one from being launched.
+fn crashes_at_512(spec: &ChildSpec) -> anyhow::Result<Ending> {
+    let crashed = Ending { exit: ExitKind::Signal(11), ..Ending::exit(1, "") };
+    Ok(if is_at(spec, 512) { crashed } else { Ending::measured(50.0) })
+}
+
+#[test]
+fn health_is_looked_at_after_a_hard_cell_and_only_where_there_is_a_gpu() {
+    let place = Place::new();
+    let left = place.sweep("", ScriptedExecutor::new(crashes_at_512));
+    assert_eq!((left.launched.len(), left.looked), (3, 0), "without a GPU it costs nothing");
+
+    let healthy = Look { driver: DriverLook::Answers(DriverState::default()), ..Look::default() };
+    let place = Place::new();
+    let mut executor = ScriptedExecutor::new(crashes_at_512);
+    executor.looks = vec![healthy.clone()];
+    let left = place.sweep_on("", executor, healthy.clone());
+    assert_eq!((left.launched.len(), left.looked), (3, 1), "two of three cells were easy");
+
+    let place = Place::new();
+    let mut executor = ScriptedExecutor::new(crashes_at_512);
+    executor.looks = vec![Look { driver: DriverLook::Silent, ..Look::default() }];
+    let left = place.sweep_on("", executor, healthy.clone());
+    assert_eq!(left.outcome, Outcome::Stopped);
+    assert_eq!(left.launched, ["128", "512"]);
+    assert_eq!(place.rows(), ["128 -", "512 FAIL:bench"]);
+    assert_eq!(place.was_closed(), Some(true));
+    let mut executor = ScriptedExecutor::new(crashes_at_512);
+    executor.looks = vec![healthy.clone()];
+    assert_eq!(place.sweep_on("", executor, healthy).launched, ["2048"]);
 }

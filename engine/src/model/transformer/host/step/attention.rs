@@ -1,6 +1,6 @@
 //! The phases of attention: projections, rotation, scores, and what goes back to the hidden state.
 
-use super::{GROUP, Layer, Shares, Step, SubLayer, multiply, padded};
+use super::{GROUP, Layer, Shares, Step, SubLayer, attended_width, multiply, padded, qkv_width};
 use crate::model::elementwise::{rms_norm_head, rotate};
 use crate::model::linear::{QUANTISED, quantise};
 use crate::model::par::part;
@@ -15,7 +15,7 @@ impl Step<'_> {
         unsafe {
             let stride = padded(self.config.hidden);
             let inputs = Self::inputs(shares, &shares.normed, stride, rows);
-            let (mut before, width) = (0, self.qkv_width());
+            let (mut before, width) = (0, qkv_width(self.config));
             for projection in projections {
                 let count = projection.weight.groups();
                 let own = range.start.clamp(before, before + count) - before
@@ -41,7 +41,7 @@ impl Step<'_> {
         let rope = config.each_layer[index].rope.map(|rope| &self.model.ropes[rope]);
         let layout = config.rope_layout();
         let kernels = self.model.kernels;
-        let width = self.qkv_width();
+        let width = qkv_width(self.config);
         for segment in self.plans[0].segments_of(rows.clone()) {
             let kv = self.kv[segment.index * config.layers + index];
             for row in segment.rows {
@@ -94,7 +94,7 @@ impl Step<'_> {
     pub(super) unsafe fn attend(&self, shares: &Shares<'_>, index: usize, item: usize) {
         let plan = self.plan(index);
         let kv = self.kv[plan.segment_of(item) * self.config.layers + index];
-        let stride = padded(self.attended_width());
+        let stride = padded(attended_width(self.config));
         // SAFETY: jobs write results of their own, and nobody writes queries and cache.
         unsafe {
             let queries = shares.queries.all();
@@ -110,7 +110,7 @@ impl Step<'_> {
         index: usize,
         rows: std::ops::Range<usize>,
     ) {
-        let width = self.attended_width();
+        let width = attended_width(self.config);
         let stride = padded(width);
         let (kernels, plan) = (self.model.kernels, self.plan(index));
         for segment in plan.segments_of(rows) {
@@ -134,7 +134,7 @@ impl Step<'_> {
     pub(super) unsafe fn attention_output(&self, shares: &Shares<'_>, layer: &Layer, item: usize) {
         // SAFETY: an item has groups of its own.
         unsafe {
-            let branches = self.branches(layer, SubLayer::Attention);
+            let branches = layer.branches(self.config, SubLayer::Attention);
             self.add_to_hidden(shares, &layer.attention_output, &shares.attended, branches, item);
         };
     }

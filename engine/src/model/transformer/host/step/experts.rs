@@ -73,6 +73,15 @@ impl Buffers {
         }
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        let floats = [&self.scores, &self.shared, &self.gathered, &self.gate, &self.up, &self.out];
+        floats.iter().map(|floats| size_of_val(floats.as_slice())).sum::<usize>()
+            + size_of_val(self.bytes.as_slice())
+            + size_of_val(self.gated_bytes.as_slice())
+            + size_of_val(self.routes.as_slice())
+            + size_of_val(self.active.as_slice())
+    }
+
     pub(super) fn share(&mut self) -> Shares<'_> {
         Shares {
             scores: Share::new(&mut self.scores),
