@@ -131,7 +131,7 @@ pub(crate) fn ask() -> Answer {
             let gpus = select_visible(facts.gpus, &visible);
             let broken = gpus.iter().find_map(|gpu| gpu.broken.clone());
             match broken {
-                Some(_) => Answer::Absent,
+                Some(why) => Answer::Broken(why),
                 None if gpus.is_empty() => Answer::Absent,
                 None => Answer::Facts(DriverFacts { gpus, ..facts }),
             }
