@@ -29,16 +29,25 @@ mod table;
 #[path = "alloc_replay/workload.rs"]
 mod workload;
 
+use engine::alloc::Config;
 use engine::alloc::lock::SpinLock;
+use engine::alloc::policy::{CapRequest, Prefill};
 use peer::{Ours, PeerFactory, SystemAllocator, Timing};
 use workload::{
     DecodeShape, FirstSteps, KvGrowth, MultiTurn, OddSizes, PeriodFour, PrefillInterleave,
-    Recorded, Workload,
+    Recorded, Serving, Workload,
 };
 
 fn all_peers() -> Vec<PeerFactory> {
     let mut peers =
         vec![PeerFactory::of::<Ours>("ours"), PeerFactory::of::<Ours<SpinLock>>("ours, spin lock")];
+    for (name, prefill) in [("ours, hold", Prefill::Hold), ("ours, on", Prefill::On)] {
+        let config = Config { prefill, ..Config::default() };
+        peers.push(PeerFactory::made_by(name, move || <Ours>::with(config)));
+    }
+    // The cap that the statistics line suggests for KV growth.
+    let config = Config { cap: CapRequest::Bytes(3200 << 20), ..Config::default() };
+    peers.push(PeerFactory::made_by("ours, cap 3200 MiB", move || <Ours>::with(config)));
     peers.extend(policies::factories());
     #[cfg(feature = "alloc-peers")]
     peers.extend(peers::factories());
@@ -48,10 +57,11 @@ fn all_peers() -> Vec<PeerFactory> {
 
 /// The patterns whose name contains `only`; recorded traces are read where they are wanted.
 fn workloads(only: &str) -> Vec<Box<dyn Workload>> {
-    let generated: [Box<dyn Workload>; 6] = [
+    let generated: [Box<dyn Workload>; 7] = [
         Box::new(DecodeShape::USUAL),
         Box::new(KvGrowth::to_128k(128)),
         Box::new(PrefillInterleave),
+        Box::new(Serving),
         Box::new(PeriodFour),
         Box::new(MultiTurn),
         Box::new(OddSizes),

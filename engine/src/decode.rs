@@ -18,12 +18,18 @@ pub enum Pass {
     Measured,
 }
 
-/// Is told of every step of a pass, outside of the measured times.
+/// Is told of every step of a pass, outside of the measured times but for [`before_forward`].
+///
+/// [`before_forward`]: StepObserver::before_forward
 pub trait StepObserver {
     /// A pass begins.
     fn before_pass(&mut self, _pass: Pass) {}
 
-    /// A forward of `seq_len` tokens follows: 1 in decode, anything else in prefill.
+    /// A decode step follows.
+    fn before_decode_step(&mut self) {}
+
+    /// A forward of `seq_len` tokens follows: 1 in decode, anything else in prefill. What is done here
+    /// counts to it: an allocator's policy has its cost where it has its gain.
     fn before_forward(&mut self, _seq_len: usize) {}
 
     /// A token of the first sequence was chosen by these logits: in prefill, then in each decode step
@@ -140,8 +146,9 @@ fn run(
     let mut steps = Vec::with_capacity(request.max_tokens);
     let vocab = model.config().vocab;
     while sequences[0].len() < request.max_tokens && !request.stop.contains(&last[0][0]) {
-        observer.before_forward(1);
+        observer.before_decode_step();
         let start = Instant::now();
+        observer.before_forward(1);
         let inputs: Vec<&[u32]> = last.iter().map(<[u32; 1]>::as_slice).collect();
         model.forward_batch(&inputs, caches, Logits::Last, &mut logits)?;
         for (last, logits) in last.iter_mut().zip(logits.chunks_exact(vocab)) {
@@ -160,7 +167,7 @@ fn run(
 }
 
 /// Runs the prompt in chunks and chooses the first token from the logits of the last one. The time
-/// is that of the forwards; observers run between them.
+/// is that of the forwards and of what is done before them.
 fn prefill(
     model: &Transformer,
     cache: &mut KvCache,
@@ -171,8 +178,8 @@ fn prefill(
     let mut time = Duration::ZERO;
     let mut chunks = request.prompt.chunks(request.prefill_chunk).peekable();
     while let Some(chunk) = chunks.next() {
-        observer.before_forward(chunk.len());
         let start = Instant::now();
+        observer.before_forward(chunk.len());
         if chunks.peek().is_some() {
             model.forward_batch(&[chunk], &mut [cache], Logits::Skip, logits)?;
             model.device().synchronize()?;

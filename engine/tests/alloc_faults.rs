@@ -8,6 +8,7 @@ use engine::alloc::driver::sim::SimDriver;
 use engine::alloc::driver::{
     Address, Driver, DriverBlock, DriverError, DriverRequest, DriverStream,
 };
+use engine::alloc::policy::{Action, CapRequest, Prefill};
 use engine::alloc::stats::{Counter, FreeCause};
 use engine::alloc::{Cache, Config, FreeRequest, Request, Served, StreamKey};
 
@@ -219,4 +220,49 @@ fn two_threads_that_enable_first_settle_one_cap() {
     let cap = cache.snapshot().cap;
     assert!(cap.is_some());
     assert_eq!(cap, unhurried.snapshot().cap, "the second answer replaced the cap in force");
+}
+
+/// A class that was only ever missed is as recent as its last miss.
+#[test]
+fn the_class_that_was_asked_for_longest_ago_goes_first_even_without_a_hit() {
+    let config = Config { cap: CapRequest::Bytes(16 << 10), ..Config::default() };
+    let cache = Cache::<SimDriver>::new(SimDriver::new(), config);
+    cache.before_forward(1);
+    let alloc = |bytes| cache.alloc(Request::of_bytes(bytes)).unwrap();
+    for bytes in [8 << 10, 1 << 10, 6 << 10] {
+        free(&cache, alloc(bytes).address);
+    }
+    free(&cache, alloc(4 << 10).address);
+    assert_eq!(cache.snapshot().counters[FreeCause::LeastRecent], 1);
+    let served = [4 << 10, 6 << 10, 1 << 10, 8 << 10].map(|bytes| alloc(bytes).served);
+    assert_eq!(served, [Served::Cache, Served::Cache, Served::Cache, Served::Driver]);
+}
+
+/// Blocks that are held over a prefill go back where the device runs short: before a prefill with less
+/// free than the cap, and for a request that the driver refuses.
+#[test]
+fn held_blocks_go_back_under_pressure() {
+    let (cap, prefill) = (CapRequest::Bytes(1 << 20), Prefill::Hold);
+    let config = Config { cap, prefill, ..Config::default() };
+    let cache = Cache::<SimDriver>::new(SimDriver::with_capacity(4 << 20), config);
+    let alloc = |bytes| cache.alloc(Request::of_bytes(bytes)).unwrap().address;
+    cache.before_forward(1);
+    free(&cache, alloc(512 << 10));
+    assert_eq!(cache.before_forward(64), Action::Hold);
+    assert_eq!(cache.gauges().idle_bytes, 512 << 10);
+    // What is left over does for this request only with the held block.
+    let large = alloc((4 << 20) - (256 << 10));
+    assert_eq!(cache.gauges().idle_bytes, 0);
+    assert_eq!(cache.snapshot().counters[Counter::OomRescues], 1);
+    free(&cache, large);
+    cache.before_forward(1);
+    free(&cache, alloc(512 << 10));
+    let live = alloc(3 << 20);
+    assert_eq!(cache.before_forward(64), Action::Hold);
+    let snapshot = cache.snapshot();
+    assert_eq!((snapshot.gauges.idle_bytes, snapshot.counters[Counter::Drains]), (0, 1));
+    assert_eq!(snapshot.counters[Counter::Holds], 1, "the second did not hold");
+    free(&cache, live);
+    cache.audit().unwrap();
+    assert_eq!(cache.driver().counts().faults, Vec::<String>::new());
 }

@@ -13,6 +13,7 @@ pub(crate) mod grid;
 pub(crate) mod guard;
 pub(crate) mod health;
 pub(crate) mod journal;
+pub(crate) mod length;
 pub(crate) mod outcome;
 pub(crate) mod pins;
 pub(crate) mod quiet;

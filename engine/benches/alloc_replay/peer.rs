@@ -82,7 +82,13 @@ pub(crate) struct Ours<L: RawLock = BiasedLock> {
 
 impl<L: RawLock> Default for Ours<L> {
     fn default() -> Self {
-        Ours { cache: Cache::new(BenchDriver::default(), Config::default()) }
+        Self::with(Config::default())
+    }
+}
+
+impl<L: RawLock> Ours<L> {
+    pub(crate) fn with(config: Config) -> Self {
+        Ours { cache: Cache::new(BenchDriver::default(), config) }
     }
 }
 

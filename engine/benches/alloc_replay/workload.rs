@@ -196,6 +196,64 @@ impl Workload for PrefillInterleave {
     }
 }
 
+/// A server with eight sequences: after every 50 decode steps of all of them one ends, and the prompt of
+/// another, about 2,000 tokens, is prefilled. A sequence has one block of KV cache a layer.
+#[derive(Debug)]
+pub(crate) struct Serving;
+
+impl Serving {
+    const SEQUENCES: usize = 8;
+    /// Decode steps after a prefill, and the prefill.
+    const ROUND: usize = 51;
+    const ROUNDS: usize = 24;
+    /// Slots of a decode step.
+    const OTHERS: usize = 10;
+
+    fn kv_slots(sequence: usize) -> impl Iterator<Item = u32> {
+        let first = Self::OTHERS + sequence * LAYERS;
+        (first..first + LAYERS).map(|slot| slot as u32)
+    }
+}
+
+impl Workload for Serving {
+    fn name(&self) -> &'static str {
+        "serving"
+    }
+    fn steps(&self) -> usize {
+        Self::ROUND * Self::ROUNDS
+    }
+    fn slots(&self) -> usize {
+        Self::OTHERS + Self::SEQUENCES * LAYERS
+    }
+    fn fill(&self, step: usize, events: &mut Vec<Event>) -> StepKind {
+        let (round, within) = (step / Self::ROUND, step % Self::ROUND);
+        if within > 0 {
+            let tokens = DecodeShape { steps: 0, first_kv: 16_000 };
+            tokens.fill(Self::SEQUENCES * (round + within), events);
+            if step + 1 == self.steps() {
+                let kv = (0..Self::SEQUENCES).flat_map(Self::kv_slots);
+                events.extend(kv.map(|slot| Event::Free { slot }));
+            }
+            return StepKind::Decode;
+        }
+        let (sequence, tokens) = (round % Self::SEQUENCES, 2_000 + 37 * (round as u64 % 11));
+        if round >= Self::SEQUENCES {
+            events.extend(Self::kv_slots(sequence).map(|slot| Event::Free { slot }));
+        }
+        // Room for 2,560 tokens of eight key heads of 64 elements, keys and values in half precision.
+        let kv = Self::kv_slots(sequence);
+        events.extend(kv.map(|slot| Event::Alloc { slot, bytes: 2_560 * 8 * 64 * 2 * 2 }));
+        for _ in 0..LAYERS {
+            // The hidden state twice, then the two halves of the feed-forward, in half precision.
+            for (slot, width) in (0..).zip([4_096, 4_096, 14_336, 14_336]) {
+                events.push(Event::Alloc { slot, bytes: tokens * width * 2 });
+            }
+            events.extend((0..4).map(|slot| Event::Free { slot }));
+        }
+        StepKind::Prefill
+    }
+}
+
 /// Turns of a chat: the KV length falls back and grows again, each time further.
 #[derive(Debug)]
 pub(crate) struct MultiTurn;

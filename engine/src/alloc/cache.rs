@@ -14,7 +14,7 @@ use crate::alloc::fork;
 use crate::alloc::lock::{BiasedLock, Guard, Locked, RawLock};
 use crate::alloc::peaks::{PeakWindow, Peaks};
 use crate::alloc::policy::{
-    Action, CapRequest, EffectiveCap, KillSwitch, alloc_cache_action, plan_cap,
+    Action, CapRequest, EffectiveCap, KillSwitch, Prefill, action_before, plan_cap,
 };
 use crate::alloc::state::{Phase, State};
 use crate::alloc::stats::{Bypass, Counter, FreeCause, Gauges, Mode, Snapshot};
@@ -29,6 +29,8 @@ pub struct Config {
     pub kill_switch: KillSwitch,
     /// The cap on idle bytes that is asked for.
     pub cap: CapRequest,
+    /// What a prefill does with it.
+    pub prefill: Prefill,
 }
 
 /// A stream as the cache knows it. Keys are never used again: the key of a stream that was destroyed
@@ -125,6 +127,7 @@ pub enum Freed {
 pub struct Cache<D: Driver, L: RawLock = BiasedLock> {
     driver: D,
     block_align: u64,
+    prefill: Prefill,
     fork_generation: u32,
     pub(crate) state: Locked<State, L>,
 }
@@ -140,6 +143,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
         };
         let cache = Cache {
             block_align: driver.block_align(),
+            prefill: config.prefill,
             driver,
             fork_generation: fork::watch(),
             state: Locked::new(State::new(mode, config.cap)),
@@ -261,13 +265,7 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             return Action::Leave;
         }
         self.poll_fences();
-        let mode = self.state.lock().mode;
-        let action = match mode {
-            Mode::Closed => Action::Leave,
-            Mode::On | Mode::Off | Mode::Killed => {
-                alloc_cache_action(seq_len, mode == Mode::On, mode == Mode::Killed)
-            }
-        };
+        let action = action_before(self.prefill, seq_len, self.state.lock().mode);
         self.apply(action);
         if seq_len == 1 {
             let mut state = self.state.lock();
@@ -287,10 +285,18 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             Action::Enable => {
                 self.resolve_cap();
                 let mut state = self.state.lock();
-                if state.mode == Mode::Off {
+                if matches!(state.mode, Mode::Off | Mode::Held | Mode::Prefill) {
                     state.mode = Mode::On;
                 }
             }
+            Action::ServePrefill => {
+                self.resolve_cap();
+                let mut state = self.state.lock();
+                if state.phase == Phase::Eager && matches!(state.mode, Mode::Off | Mode::On) {
+                    state.mode = Mode::Prefill;
+                }
+            }
+            Action::Hold => self.hold(),
             Action::DrainAndDisable => {
                 self.poll_fences();
                 let mut state = self.state.lock();
@@ -303,6 +309,28 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
                 self.settle(state);
             }
         }
+    }
+
+    /// Keeps the idle blocks of decode over a prefill, unless the device has less free than they may
+    /// come to. Within a capture the cache stays as it is.
+    fn hold(&self) {
+        self.poll_fences();
+        let free_bytes = self.driver.free_bytes();
+        let mut state = self.state.lock();
+        if state.phase != Phase::Eager || !matches!(state.mode, Mode::On | Mode::Held) {
+            return;
+        }
+        let pressed = match (state.cap.bytes(), free_bytes) {
+            (Some(cap_bytes), Some(free_bytes)) => free_bytes < cap_bytes,
+            _ => false,
+        };
+        if pressed {
+            state.drain_and_disable();
+        } else if state.mode == Mode::On {
+            state.mode = Mode::Held;
+            state.counters[Counter::Holds] += 1;
+        }
+        self.settle(state);
     }
 
     /// Settles the cap when the cache is first enabled: the default depends on the memory that is

@@ -178,7 +178,7 @@ impl State {
         match (self.mode, self.phase) {
             (Mode::Killed, _) => Err(CaptureRefused::Killed),
             (Mode::Closed, _) => Err(CaptureRefused::Closed),
-            (Mode::Off, _) => Err(CaptureRefused::CacheOff),
+            (Mode::Off | Mode::Held | Mode::Prefill, _) => Err(CaptureRefused::CacheOff),
             (Mode::On, Phase::Priming | Phase::Capturing) => Err(CaptureRefused::AlreadyCapturing),
             (Mode::On, Phase::Eager) => Ok(()),
         }

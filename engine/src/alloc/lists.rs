@@ -3,7 +3,8 @@
 //!
 //! A list's bottom entries that were not taken over a window are exactly its surplus: the lowest
 //! depth that the list had within the window counts them. Links are in the block records, so that a
-//! list of any depth costs nothing to keep.
+//! list of any depth costs nothing to keep, and lead up as well as down, so that what leaves at the bottom
+//! costs the same at any depth.
 
 use crate::alloc::class::{HUGE_SLOT, SLOTS};
 use crate::alloc::table::{NONE, Table};
@@ -15,6 +16,8 @@ const WINDOWS_TO_AGE_OUT: u32 = 8;
 pub(crate) struct ClassList {
     /// The most recent block.
     head: u32,
+    /// The least recent one; anything where there is none.
+    bottom: u32,
     depth: u32,
     /// Lowest depth in this window.
     low: u32,
@@ -31,6 +34,7 @@ pub(crate) struct ClassList {
 impl ClassList {
     const EMPTY: ClassList = ClassList {
         head: NONE,
+        bottom: NONE,
         depth: 0,
         low: 0,
         low_before: 0,
@@ -42,6 +46,10 @@ impl ClassList {
     #[inline]
     fn push(&mut self, table: &mut Table, index: u32) {
         table.get_mut(index).next = self.head;
+        match self.head {
+            NONE => self.bottom = index,
+            head => table.get_mut(head).above = index,
+        }
         self.head = index;
         self.depth += 1;
     }
@@ -68,11 +76,7 @@ impl ClassList {
             below -= 1;
             let next = table.get(index).next;
             if table.get(index).physical_bytes == bytes {
-                if above == NONE {
-                    self.head = next;
-                } else {
-                    table.get_mut(above).next = next;
-                }
+                self.join(table, above, next);
                 self.depth -= 1;
                 // What is below the taken block was not touched; what is above was looked past.
                 self.lower_marks(below);
@@ -91,17 +95,18 @@ impl ClassList {
         if count == 0 {
             return NONE;
         }
-        let keep = self.depth - count;
-        let chain = if keep == 0 {
+        self.depth -= count;
+        let chain = if self.depth == 0 {
             std::mem::replace(&mut self.head, NONE)
         } else {
-            let mut last_kept = self.head;
-            for _ in 1..keep {
-                last_kept = table.get(last_kept).next;
+            let mut first_cut = self.bottom;
+            for _ in 1..count {
+                first_cut = table.get(first_cut).above;
             }
-            std::mem::replace(&mut table.get_mut(last_kept).next, NONE)
+            self.bottom = table.get(first_cut).above;
+            table.get_mut(self.bottom).next = NONE;
+            first_cut
         };
-        self.depth = keep;
         self.low = self.low.saturating_sub(count);
         self.low_before = self.low_before.saturating_sub(count);
         self.low_since_ageing = self.low_since_ageing.saturating_sub(count);
@@ -115,11 +120,7 @@ impl ClassList {
         while index != NONE {
             let next = table.get(index).next;
             if index == wanted {
-                if above == NONE {
-                    self.head = next;
-                } else {
-                    table.get_mut(above).next = next;
-                }
+                self.join(table, above, next);
                 self.depth -= 1;
                 self.lower_marks(self.depth);
                 return true;
@@ -128,6 +129,18 @@ impl ClassList {
             index = next;
         }
         false
+    }
+
+    /// Makes neighbours of two blocks between which one was taken out; [`NONE`] is beyond an end.
+    fn join(&mut self, table: &mut Table, above: u32, below: u32) {
+        match above {
+            NONE => self.head = below,
+            above => table.get_mut(above).next = below,
+        }
+        match below {
+            NONE => self.bottom = above,
+            below => table.get_mut(below).above = above,
+        }
     }
 
     pub(crate) fn depth(&self) -> u32 {
@@ -146,6 +159,11 @@ impl ClassList {
     /// The most recent block, from which `next` leads on.
     pub(crate) fn head(&self) -> u32 {
         self.head
+    }
+
+    /// The least recent block; anything where there is none.
+    pub(crate) fn bottom(&self) -> u32 {
+        self.bottom
     }
 
     /// Bottom entries that were not taken in the window before nor in this one.
@@ -261,5 +279,69 @@ impl StreamLists {
         let chain = class.cut_bottom(table, class.low_since_ageing);
         class.low_since_ageing = class.depth;
         chain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::driver::{Address, Origin};
+    use crate::alloc::table::{Block, BlockState};
+
+    /// A list of so many blocks, whose records are 0 to `depth` from the bottom up.
+    fn filled(depth: u32) -> (Table, ClassList) {
+        let (mut table, mut list) = (Table::new(), ClassList::EMPTY);
+        for number in 0..depth {
+            let address = Address(4096 * (u64::from(number) + 1));
+            let mut block = Block::new(address, BlockState::Idle, Origin::Cache, 0);
+            block.physical_bytes = 512;
+            let index = table.insert(block).unwrap();
+            list.push(&mut table, index);
+        }
+        (table, list)
+    }
+
+    fn chain(table: &Table, mut index: u32) -> Vec<u32> {
+        let mut found = Vec::new();
+        while index != NONE {
+            found.push(index);
+            index = table.get(index).next;
+        }
+        found
+    }
+
+    #[test]
+    fn what_is_cut_off_the_bottom_touches_the_victims_and_one_more() {
+        let (mut table, mut list) = filled(229_000);
+        for count in [1, 2, 100] {
+            let before = table.touches();
+            let cut = list.cut_bottom(&mut table, count);
+            let touched = table.touches() - before;
+            assert!(touched <= u64::from(count) + 1, "{count} blocks: {touched} records");
+            assert_eq!(chain(&table, cut).len(), count as usize);
+        }
+        assert_eq!(list.depth(), 229_000 - 103);
+        assert_eq!(chain(&table, list.head()).last(), Some(&103), "the bottom three went first");
+    }
+
+    #[test]
+    fn the_bottom_is_known_whatever_was_taken_out() {
+        let (mut table, mut list) = filled(6);
+        assert!(list.unlink(&mut table, 0), "the bottom");
+        assert!(list.unlink(&mut table, 5), "the top");
+        assert!(list.unlink(&mut table, 3), "from within");
+        assert!(!list.unlink(&mut table, 3));
+        assert_eq!(chain(&table, list.head()), [4, 2, 1]);
+        table.get_mut(1).physical_bytes = 1024;
+        assert_eq!(list.pop_sized(&mut table, 1024, 1), Some(1), "the bottom again");
+        let cut = list.cut_bottom(&mut table, 1);
+        assert_eq!((chain(&table, cut), chain(&table, list.head())), (vec![2], vec![4]));
+        let cut = list.cut_bottom(&mut table, 7);
+        assert_eq!((chain(&table, cut), list.depth(), list.head()), (vec![4], 0, NONE));
+        list.push(&mut table, 2);
+        list.push(&mut table, 4);
+        assert_eq!(list.pop(&table, 2), Some(4));
+        let cut = list.cut_bottom(&mut table, 1);
+        assert_eq!((chain(&table, cut), list.depth()), (vec![2], 0));
     }
 }

@@ -4,10 +4,14 @@
 //! caller. Every variable is read by its value, never by its presence, and a value that is not
 //! understood takes the bounded side with one warning.
 
+use crate::alloc::stats::Mode;
+
 /// Kill switch: `0`, `false`, `no` or `off` keep the cache off for the whole process.
 pub const ENV_KILL_SWITCH: &str = "ARC_CANDLE_ALLOC_CACHE";
 /// Cap on idle bytes in MiB; `0` alone is unbounded.
 pub const ENV_CAP_MB: &str = "ARC_ALLOC_CACHE_MAX_MB";
+/// What a prefill does with the cache: [`Prefill`].
+pub const ENV_PREFILL: &str = "ARC_ALLOC_CACHE_PREFILL";
 /// Every that many decode steps, one line with the counters.
 pub const ENV_STATS_STEPS: &str = "ARC_ALLOC_CACHE_STATS";
 
@@ -25,6 +29,10 @@ pub enum Action {
     Enable,
     /// Give every idle block back to the driver and switch the cache off.
     DrainAndDisable,
+    /// Keep the idle blocks of decode over a prefill that the cache does not serve.
+    Hold,
+    /// Serve a prefill, too.
+    ServePrefill,
     /// It is already as it should be.
     Leave,
 }
@@ -39,6 +47,44 @@ pub fn alloc_cache_action(seq_len: usize, enabled: bool, killed: bool) -> Action
         (true, false) => Action::Enable,
         (false, true) => Action::DrainAndDisable,
         (true, true) | (false, false) => Action::Leave,
+    }
+}
+
+/// What a prefill does with the cache. A prefill is a forward over any other number of tokens than 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Prefill {
+    /// Every idle block goes back to the driver, and the cache is off until the next decode step.
+    #[default]
+    Drain,
+    /// The idle blocks of decode stay, within the cap; prefill's own requests go past the cache, and
+    /// none of their blocks is kept. Where the driver has less free than the cap, or has none for a
+    /// request, they go back all the same.
+    Hold,
+    /// Prefill is served as well, but for blocks of more than an eighth of the cap.
+    On,
+}
+
+impl Prefill {
+    /// Its name, which is also how [`ENV_PREFILL`] says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Prefill::Drain => "drain",
+            Prefill::Hold => "hold",
+            Prefill::On => "on",
+        }
+    }
+}
+
+/// [`alloc_cache_action`] under the given policy for prefill, for a cache in this mode.
+#[must_use]
+pub fn action_before(prefill: Prefill, seq_len: usize, mode: Mode) -> Action {
+    match (mode, prefill) {
+        (Mode::Closed, _) => Action::Leave,
+        (Mode::On | Mode::Held, Prefill::Hold) if seq_len != 1 => Action::Hold,
+        (Mode::On | Mode::Off, Prefill::On) if seq_len != 1 => Action::ServePrefill,
+        (Mode::Prefill, _) if seq_len != 1 => Action::Leave,
+        _ => alloc_cache_action(seq_len, mode == Mode::On, mode == Mode::Killed),
     }
 }
 
@@ -68,6 +114,15 @@ impl Cap {
         match self {
             Cap::Bounded(cap_bytes) => idle_bytes <= cap_bytes,
             Cap::Unbounded => true,
+        }
+    }
+
+    /// Whether a block of so many bytes is more than an eighth of the cap.
+    #[must_use]
+    pub fn is_large(self, bytes: u64) -> bool {
+        match self {
+            Cap::Bounded(cap_bytes) => bytes > cap_bytes / 8,
+            Cap::Unbounded => false,
         }
     }
 
@@ -188,23 +243,27 @@ pub struct EnvSettings {
     pub kill_switch: EnvReading<KillSwitch>,
     /// [`ENV_CAP_MB`].
     pub cap: EnvReading<CapRequest>,
+    /// [`ENV_PREFILL`].
+    pub prefill: EnvReading<Prefill>,
     /// [`ENV_STATS_STEPS`]: the number of decode steps between two lines.
     pub stats_steps: EnvReading<Option<u64>>,
 }
 
 impl EnvSettings {
-    /// Parses all three variables; `lookup` gives a variable's raw bytes.
+    /// Parses all four variables; `lookup` gives a variable's raw bytes.
     pub fn parse(mut lookup: impl FnMut(&str) -> Option<Vec<u8>>) -> Self {
         EnvSettings {
             kill_switch: parse_kill_switch(lookup(ENV_KILL_SWITCH).as_deref()),
             cap: parse_cap_mb(lookup(ENV_CAP_MB).as_deref()),
+            prefill: parse_prefill(lookup(ENV_PREFILL).as_deref()),
             stats_steps: parse_stats_steps(lookup(ENV_STATS_STEPS).as_deref()),
         }
     }
 
     /// The warnings, at most one for each variable.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
-        [&self.kill_switch.warning, &self.cap.warning, &self.stats_steps.warning]
+        let Self { kill_switch, cap, prefill, stats_steps } = self;
+        [&kill_switch.warning, &cap.warning, &prefill.warning, &stats_steps.warning]
             .into_iter()
             .filter_map(|warning| warning.as_deref())
     }
@@ -212,7 +271,8 @@ impl EnvSettings {
     /// The readings as the cell report wants them.
     #[must_use]
     pub fn to_report(&self) -> Vec<formats::cell_report::EnvVar> {
-        vec![self.kill_switch.to_report(), self.cap.to_report(), self.stats_steps.to_report()]
+        let Self { kill_switch, cap, prefill, stats_steps } = self;
+        vec![kill_switch.to_report(), cap.to_report(), prefill.to_report(), stats_steps.to_report()]
     }
 }
 
@@ -264,6 +324,26 @@ pub fn parse_cap_mb(raw: Option<&[u8]>) -> EnvReading<CapRequest> {
         CapRequest::Unbounded => "unbounded".to_owned(),
     };
     reading(ENV_CAP_MB, raw, value, parsed, warning)
+}
+
+/// Parses [`ENV_PREFILL`].
+#[must_use]
+pub fn parse_prefill(raw: Option<&[u8]>) -> EnvReading<Prefill> {
+    let word = raw.map(normalise);
+    let known = [Prefill::Drain, Prefill::Hold, Prefill::On];
+    let found = match word.as_deref() {
+        None => Some(Prefill::default()),
+        Some(word) => known.into_iter().find(|prefill| prefill.as_str() == word),
+    };
+    let warning = found.is_none().then(|| {
+        format!(
+            "{ENV_PREFILL}={}: not recognised, the cache is drained before a prefill; it may be \
+             `drain`, `hold` or `on`",
+            printable(raw.unwrap_or_default())
+        )
+    });
+    let value = found.unwrap_or_default();
+    reading(ENV_PREFILL, raw, value, value.as_str().to_owned(), warning)
 }
 
 /// Parses [`ENV_STATS_STEPS`].

@@ -220,10 +220,11 @@ impl State {
         address
     }
 
-    /// The lists' clock: it advances with every request that they serve.
+    /// The lists' clock: it advances with every request that they are asked for, so that a class which
+    /// was only ever missed is more recent than one that was missed before it.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        self.counters[Counter::Hits]
+        self.counters[Counter::Hits] + self.counters[Counter::Misses]
     }
 
     /// All counters. A request is counted once, as what became of it: their number is the sum.
@@ -351,7 +352,7 @@ impl State {
         if self.mode == Mode::Closed {
             return Err(FreeCause::Shutdown);
         }
-        if self.mode != Mode::On {
+        if matches!(self.mode, Mode::Off | Mode::Killed) {
             return Err(FreeCause::Off);
         }
         if block.slot == UNCLASSED {

@@ -11,7 +11,7 @@ use formats::cell_report::AllocCounters;
 use crate::alloc::peaks::Peaks;
 use crate::alloc::policy::EffectiveCap;
 
-pub use line::render_line;
+pub use line::Line;
 
 mod line;
 
@@ -44,6 +44,8 @@ counter_names! {
         Killed => "killed",
         /// Its class is larger than the cap on idle bytes.
         LargerThanCap => "larger_than_cap",
+        /// Larger than an eighth of the cap, within a prefill that the cache serves.
+        LargePrefill => "large_prefill",
         /// Its alignment is more than the driver gives every block.
         Alignment => "alignment",
         /// Its stream cannot be cached for: the null stream, a per-thread one, or one that is gone.
@@ -124,6 +126,8 @@ counter_names! {
         Steps => "steps",
         /// Times that the policy drained the cache.
         Drains => "drains",
+        /// Times that the policy held the idle blocks of decode over a prefill.
+        Holds => "holds",
         /// Drains that a capture window put off.
         DrainsDeferred => "drains_deferred",
         /// Misses in place of blocks that a drain had given back: what re-warming costs.
@@ -335,6 +339,10 @@ pub enum Mode {
     Off,
     /// On.
     On,
+    /// On over a prefill: large blocks go past it.
+    Prefill,
+    /// Off over a prefill, with the idle blocks of decode kept.
+    Held,
     /// Off for good by the kill switch.
     Killed,
     /// Shut down: the driver is not called any more.

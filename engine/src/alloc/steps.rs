@@ -9,7 +9,7 @@ use crate::alloc::driver::Driver;
 use crate::alloc::lock::RawLock;
 use crate::alloc::peaks::{PeakWindow, Peaks};
 use crate::alloc::policy::Action;
-use crate::alloc::stats::{Counters, Known, Snapshot, render_line};
+use crate::alloc::stats::{Counters, Known, Line, Snapshot};
 
 /// An allocator that decode steps can be watched through.
 pub trait Monitored {
@@ -60,6 +60,7 @@ pub struct StepLog<'a, M> {
     monitored: &'a M,
     config: StepLogConfig,
     window: PeakWindow,
+    line_window: PeakWindow,
     window_first_step: u64,
     step: u64,
     before_step: Counters,
@@ -80,6 +81,7 @@ impl<'a, M: Monitored> StepLog<'a, M> {
             monitored,
             config: StepLogConfig { window_steps, ..config },
             window: monitored.open_window(),
+            line_window: monitored.open_window(),
             window_first_step: 0,
             step: 0,
             before_step: counters,
@@ -114,9 +116,11 @@ impl<'a, M: Monitored> StepLog<'a, M> {
             return None;
         }
         let delta = now.counters.since(&self.before_line);
+        let peaks = self.monitored.restart_window(&self.line_window);
         self.before_line = now.counters;
         self.line_first_step = self.step;
-        Some(render_line(self.step, line_steps, &delta, &now, self.monitored.known()))
+        let line = Line { step: self.step, steps: line_steps, delta: &delta, peaks, now: &now };
+        Some(line.render(self.monitored.known()))
     }
 
     fn end_window(&mut self, now: &Snapshot) {

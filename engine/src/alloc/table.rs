@@ -40,6 +40,8 @@ pub(crate) struct Block {
     pub(crate) requested_bytes: u64,
     /// The next block of the list that this one is in.
     pub(crate) next: u32,
+    /// In a class's list, the block above this one; anything for the topmost, and elsewhere.
+    pub(crate) above: u32,
     pub(crate) stream: u32,
     /// Another stream that has used it since it was handed out, or [`NONE`].
     pub(crate) used_on: u32,
@@ -65,6 +67,7 @@ const VACANT: Block = Block {
     physical_bytes: 0,
     requested_bytes: 0,
     next: NONE,
+    above: NONE,
     stream: NONE,
     used_on: NONE,
     pins: 0,
@@ -111,6 +114,9 @@ pub(crate) struct Table {
     buckets: Vec<u32>,
     /// 64 − log2 of the number of buckets.
     hash_shift: u32,
+    /// Records that were looked at by index.
+    #[cfg(test)]
+    touches: std::sync::atomic::AtomicU64,
 }
 
 const FIRST_BUCKETS: usize = 1024;
@@ -123,7 +129,19 @@ impl Table {
             occupied: 0,
             buckets: vec![NONE; FIRST_BUCKETS],
             hash_shift: 64 - FIRST_BUCKETS.ilog2(),
+            #[cfg(test)]
+            touches: std::sync::atomic::AtomicU64::new(0),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn touches(&self) -> u64 {
+        self.touches.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    fn note_touch(&self) {
+        self.touches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -137,11 +155,15 @@ impl Table {
 
     #[inline]
     pub(crate) fn get(&self, index: u32) -> &Block {
+        #[cfg(test)]
+        self.note_touch();
         &self.blocks[index as usize]
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> &mut Block {
+        #[cfg(test)]
+        self.note_touch();
         &mut self.blocks[index as usize]
     }
 

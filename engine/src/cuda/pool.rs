@@ -116,7 +116,8 @@ impl Monitored for DriverPool {
     fn before_forward(&self, seq_len: usize) -> Action {
         let action = alloc_cache_action(seq_len, self.enabled.get(), self.killed);
         match action {
-            Action::Leave => {}
+            // `alloc_cache_action` gives neither: a pool knows nothing of blocks to hold.
+            Action::Leave | Action::Hold | Action::ServePrefill => {}
             Action::Enable => {
                 self.enabled.set(true);
                 let threshold_bytes = match (self.cap.cap, self.used_bytes()) {

@@ -104,7 +104,7 @@ impl Transformer {
     }
 
     /// Tokens of a prefill forward where nobody says how many: 512, or as many as keep the activations
-    /// on the processor within 32 MiB, but 64 at least.
+    /// on the processor within 48 MiB, but 64 at least.
     pub fn prefill_chunk(&self) -> usize {
         match &self.weights {
             Weights::Host(model) => model.prefill_chunk(&self.config),

@@ -1,7 +1,7 @@
 //! The allocator in `decode-bench`: set up from the environment for the device that is used, driven
 //! by the decode loop's steps, written into the report.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use anyhow::Context as _;
 use candle_core::Device;
@@ -13,7 +13,7 @@ use super::windows::WINDOW_STEPS;
 use super::{Args, device, term};
 use crate::alloc::driver::host::HostDriverKind;
 use crate::alloc::global::{HostAllocator, HostConfig, HostTwin};
-use crate::alloc::policy::{Action, EnvSettings, KillSwitch};
+use crate::alloc::policy::{Action, EnvSettings, KillSwitch, Prefill};
 use crate::alloc::stats::{Known, Snapshot};
 use crate::alloc::steps::{Monitored, StepLog, StepLogConfig, fill_memory};
 use crate::alloc::{Config, PeakWindow, Peaks};
@@ -70,6 +70,7 @@ impl Monitored for Served {
 pub struct AllocatorRun {
     served: Served,
     kill_switch: KillSwitch,
+    prefill: Prefill,
     environment: Vec<EnvVar>,
     stats_steps: Option<u64>,
     max_steps: usize,
@@ -94,7 +95,8 @@ impl AllocatorRun {
             term::log(&format!("warning: {warning}"));
         }
         let kill_switch = settings.kill_switch.value;
-        let config = Config { kill_switch, cap: settings.cap.value };
+        let prefill = settings.prefill.value;
+        let config = Config { kill_switch, cap: settings.cap.value, prefill };
         let (served, threads, device) = match args.device {
             DeviceKind::Cpu => {
                 let driver = args.host_driver.unwrap_or_default();
@@ -112,6 +114,7 @@ impl AllocatorRun {
         let run = AllocatorRun {
             served,
             kill_switch,
+            prefill,
             environment: settings.to_report(),
             stats_steps: settings.stats_steps.value,
             max_steps: args.max_tokens.get().min(RECORDED_STEPS),
@@ -121,15 +124,24 @@ impl AllocatorRun {
 
     /// An observer that applies the policy before each forward and records each decode step.
     pub fn observer(&self) -> AllocatorObserver<'_> {
-        AllocatorObserver { run: self, log: RefCell::new(None) }
+        AllocatorObserver {
+            run: self,
+            log: RefCell::new(None),
+            cap_was_looked_at: Cell::new(false),
+        }
     }
 
     fn settings(&self) -> AllocatorSettings {
         let cap = self.served.snapshot().cap;
+        let policy = match self.prefill {
+            Prefill::Drain => "on for decode, drained for prefill",
+            Prefill::Hold => "on for decode, held over prefill",
+            Prefill::On => "on for decode and prefill",
+        };
         let (state, reason) = match (&self.served, self.kill_switch) {
             #[cfg(feature = "cuda")]
             (Served::CudaPool(_, why), _) => ("driver-pool", why.as_str()),
-            (_, KillSwitch::Policy) => ("policy", "on for decode, drained for prefill"),
+            (_, KillSwitch::Policy) => ("policy", policy),
             (_, KillSwitch::Killed) => ("killed", "the kill switch keeps it off"),
         };
         let driver = match &self.served {
@@ -185,6 +197,7 @@ fn serve_cuda(_: &Device, _: Config) -> anyhow::Result<Served> {
 pub struct AllocatorObserver<'a> {
     run: &'a AllocatorRun,
     log: RefCell<Option<StepLog<'a, Served>>>,
+    cap_was_looked_at: Cell<bool>,
 }
 
 impl AllocatorObserver<'_> {
@@ -230,15 +243,16 @@ impl StepObserver for &AllocatorObserver<'_> {
         }
     }
 
-    fn before_forward(&mut self, seq_len: usize) {
-        let was_settled = self.run.served.snapshot().cap.is_some();
-        if seq_len == 1
-            && let Some(log) = &mut *self.log.borrow_mut()
-        {
+    fn before_decode_step(&mut self) {
+        if let Some(log) = &mut *self.log.borrow_mut() {
             log.begin_decode_step();
         }
+    }
+
+    fn before_forward(&mut self, seq_len: usize) {
         let action = self.run.served.before_forward(seq_len);
-        if action == Action::Enable && !was_settled {
+        let enables = matches!(action, Action::Enable | Action::ServePrefill);
+        if enables && !self.cap_was_looked_at.replace(true) {
             self.run.warn_of_cap();
         }
     }

@@ -27,7 +27,8 @@ Examples:
 Environment: CANDLE_NUM_THREADS and RAYON_NUM_THREADS give the thread count where --threads does \
 not. ARC_CPU_KERNELS=scalar|avx2|avxvnni|avx512vnni takes these kernels instead of the fastest that \
 the processor can run. ARC_CANDLE_ALLOC_CACHE=0 keeps the allocator cache off; ARC_ALLOC_CACHE_MAX_MB=N caps its idle \
-memory, where 0 is unbounded; ARC_ALLOC_CACHE_STATS=N prints a line every N decode steps.")]
+memory, where 0 is unbounded; ARC_ALLOC_CACHE_PREFILL=drain|hold|on says what a prefill \
+does with it; ARC_ALLOC_CACHE_STATS=N prints a line every N decode steps.")]
 pub struct Args {
     /// Synthetic description (.toml), GGUF file, or folder with one GGUF file.
     #[arg(short, long, value_name = "PATH")]
@@ -59,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub warmup_tokens: usize,
     /// The most tokens in one prefill forward. The default is 512, on the processor fewer where the
-    /// activations of so many take more than 32 MiB.
+    /// activations of so many take more than 48 MiB.
     #[arg(long, value_name = "N")]
     pub prefill_chunk: Option<NonZeroUsize>,
     /// Sequences that decode together, each with a KV cache of its own. Their prompts differ by where

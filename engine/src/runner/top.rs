@@ -28,6 +28,10 @@ impl StepObserver for TopObserver<'_> {
         self.inner.before_pass(pass);
     }
 
+    fn before_decode_step(&mut self) {
+        self.inner.before_decode_step();
+    }
+
     fn before_forward(&mut self, seq_len: usize) {
         self.inner.before_forward(seq_len);
     }

@@ -2,7 +2,7 @@
 
 use engine::alloc::class::class_of;
 use engine::alloc::driver::{Address, AllocError, Driver};
-use engine::alloc::policy::{Action, CapRequest, KillSwitch};
+use engine::alloc::policy::{Action, CapRequest, KillSwitch, Prefill};
 use engine::alloc::stats::{Bypass, Counter, FreeCause, MUST_BE_ZERO};
 use engine::alloc::{Cache, Config, FreeRequest, Freed, Request, Served};
 
@@ -22,6 +22,8 @@ pub(crate) fn run_up_to_align<D: Driver>(align_limit: u64, driver: impl Fn() -> 
     sizes_that_cannot_be_are_errors(&on(driver()));
     the_cap_bounds_what_is_idle(&capped(driver(), 64 << 10));
     a_drain_gives_everything_idle_back(&on(driver()));
+    a_held_prefill_leaves_decode_its_blocks(&with_prefill(driver(), Prefill::Hold));
+    a_served_prefill_keeps_all_but_large_blocks(&with_prefill(driver(), Prefill::On));
     blocks_from_before_the_cache_was_on_stay_exact(&cache(driver(), Config::default()));
     the_kill_switch_passes_everything_through(&cache(
         driver(),
@@ -49,6 +51,12 @@ fn capped<D: Driver>(driver: D, cap_bytes: u64) -> Cache<D> {
     let cache = cache(driver, config);
     cache.before_forward(1);
     cache
+}
+
+/// Capped at a mebibyte.
+fn with_prefill<D: Driver>(driver: D, prefill: Prefill) -> Cache<D> {
+    let config = Config { cap: CapRequest::Bytes(1 << 20), prefill, ..Config::default() };
+    cache(driver, config)
 }
 
 fn alloc<D: Driver>(cache: &Cache<D>, bytes: u64) -> Address {
@@ -198,6 +206,61 @@ fn a_drain_gives_everything_idle_back<D: Driver>(cache: &Cache<D>) {
     assert_eq!(cache.snapshot().counters[Counter::RewarmMisses], 1);
     free(cache, again);
     free(cache, kept);
+    settle(cache);
+}
+
+fn a_held_prefill_leaves_decode_its_blocks<D: Driver>(cache: &Cache<D>) {
+    assert_eq!(cache.before_forward(512), Action::Leave, "nothing is held yet");
+    assert_eq!(cache.before_forward(1), Action::Enable);
+    let blocks: Vec<Address> = (1..20).map(|i| alloc(cache, i * 700)).collect();
+    let growing = alloc(cache, 9000);
+    blocks.iter().for_each(|&block| assert_eq!(free(cache, block), Freed::Own));
+    let idle_bytes = cache.gauges().idle_bytes;
+    for _ in 0..3 {
+        assert_eq!(cache.before_forward(512), Action::Hold);
+        assert_eq!(cache.gauges().idle_bytes, idle_bytes);
+        let calls = cache.snapshot().counters.driver_allocs();
+        let (once, from) = served(cache, 700);
+        assert_eq!(from, Served::Driver, "decode's blocks are not for a prefill");
+        assert_eq!(cache.snapshot().counters.driver_allocs(), calls + 1);
+        free(cache, once);
+        assert_eq!(cache.gauges().idle_bytes, idle_bytes, "what prefill has used is not kept");
+    }
+    free(cache, growing);
+    assert!(cache.gauges().idle_bytes >= idle_bytes + 9000, "a block of decode is, whenever freed");
+    assert_eq!(cache.before_forward(1), Action::Enable);
+    let again: Vec<(Address, Served)> = (1..20).map(|i| served(cache, i * 700)).collect();
+    assert!(again.iter().all(|(_, from)| *from == Served::Cache));
+    let counters = cache.snapshot().counters;
+    assert_eq!((counters[Counter::Holds], counters[Counter::Drains]), (1, 0));
+    assert_eq!((counters[Counter::RewarmMisses], counters[FreeCause::Unclassed]), (0, 3));
+    again.into_iter().for_each(|(block, _)| _ = free(cache, block));
+    assert!(cache.prime_capture().is_ok(), "decode may be captured again");
+    cache.abort_capture();
+    settle(cache);
+}
+
+fn a_served_prefill_keeps_all_but_large_blocks<D: Driver>(cache: &Cache<D>) {
+    assert_eq!(cache.before_forward(512), Action::ServePrefill, "before any decode step");
+    let (block, from) = served(cache, 5000);
+    assert_eq!(from, Served::Driver);
+    free(cache, block);
+    assert_eq!(served(cache, 5000), (block, Served::Cache));
+    free(cache, block);
+    let large = alloc(cache, 200 << 10);
+    free(cache, large);
+    let counters = cache.snapshot().counters;
+    assert_eq!((counters[Bypass::LargePrefill], counters[FreeCause::Unclassed]), (1, 1));
+    assert_eq!(cache.before_forward(512), Action::Leave);
+    assert!(cache.begin_capture().is_err(), "a prefill is not captured");
+    assert_eq!(cache.before_forward(1), Action::Enable);
+    assert_eq!(served(cache, 5000), (block, Served::Cache));
+    let large = alloc(cache, 200 << 10);
+    free(cache, large);
+    assert_eq!(served(cache, 200 << 10), (large, Served::Cache), "in decode they are kept");
+    free(cache, large);
+    free(cache, block);
+    assert_eq!(cache.snapshot().counters[Counter::Drains], 0);
     settle(cache);
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use engine::alloc::Config;
 use engine::alloc::driver::host::HostDriverKind;
 use engine::alloc::global::{HostAllocator, HostConfig, HostTwin};
-use engine::alloc::policy::{CapRequest, KillSwitch};
+use engine::alloc::policy::KillSwitch;
 use engine::alloc::stats::{Bypass, Counter, MUST_BE_ZERO};
 use engine::alloc::steps::Monitored as _;
 
@@ -38,7 +38,7 @@ fn install(
     driver: HostDriverKind,
     kill_switch: KillSwitch,
 ) -> &'static HostTwin {
-    let cache = Config { kill_switch, cap: CapRequest::Default };
+    let cache = Config { kill_switch, ..Config::default() };
     let twin = allocator.install(HostConfig { driver, cache }).unwrap();
     assert!(allocator.install(HostConfig::default()).is_err(), "once per process");
     twin

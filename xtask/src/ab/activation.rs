@@ -9,8 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::base::nearest::nearest;
 
 /// Arc's own variables, to name the nearest one where a report names none.
-const KNOWN_VARIABLES: [&str; 3] =
-    ["ARC_CANDLE_ALLOC_CACHE", "ARC_ALLOC_CACHE_MAX_MB", "ARC_ALLOC_CACHE_STATS"];
+const KNOWN_VARIABLES: [&str; 4] = [
+    "ARC_CANDLE_ALLOC_CACHE",
+    "ARC_ALLOC_CACHE_MAX_MB",
+    "ARC_ALLOC_CACHE_PREFILL",
+    "ARC_ALLOC_CACHE_STATS",
+];
 
 /// The variable whose legs must differ in what the allocator did.
 const KILL_SWITCH: &str = "ARC_CANDLE_ALLOC_CACHE";

@@ -3,7 +3,7 @@
 //! Pure. Model-major, length-minor, unless the definition says otherwise: all lengths of a model before
 //! the next model, so that a true OOM is known before a longer cell of that model comes up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
@@ -11,15 +11,20 @@ use serde::{Deserialize, Serialize};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::repeated::find_repeated;
 use crate::cell::classify::Classification;
-use crate::cell::variants::{Variant, parse_streams, split_streams, streams_name};
+use crate::cell::length::{Length, generate_name};
+use crate::cell::variants::{Variant, streams_name};
 use crate::model::reference::ResolvedModel;
 
-/// Models × variants and streams at the same time × prompt lengths.
+/// Models × variants, generated tokens and streams at the same time × prompt lengths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grid {
     models: Vec<ResolvedModel>,
     settings: Vec<Setting>,
+    /// Every prompt length, in the order of the definition.
     lengths: Vec<u64>,
+    /// The prompt lengths by how many tokens are generated after them; `None` is what the whole sweep
+    /// generates.
+    prompts: BTreeMap<Option<u64>, Vec<u64>>,
     order: Order,
 }
 
@@ -35,23 +40,26 @@ pub(crate) enum Order {
     Interleaved,
 }
 
-/// What is changed of a model's run: by a variant's arguments, and by how many streams ask a server at
-/// the same time.
+/// What is changed of a model's run: by a variant's arguments, by how many tokens are generated, and by
+/// how many streams ask a server at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Setting {
     streams: u64,
+    generate: Option<u64>,
     /// The variant of the definition.
     change: Option<String>,
-    /// Both as rows have it; `None` for one stream of the model as it is.
+    /// All of it as rows have it; `None` for one stream of the model as it is.
     variant: Option<String>,
 }
 
 impl Setting {
-    fn new(streams: u64, change: Option<&str>) -> Setting {
+    fn new(streams: u64, generate: Option<u64>, change: Option<&str>) -> Setting {
+        let tokens = generate.map(generate_name);
         let name = (streams != 1).then(|| streams_name(streams));
-        let parts: Vec<&str> = change.into_iter().chain(name.as_deref()).collect();
+        let parts: Vec<&str> =
+            change.into_iter().chain(tokens.as_deref()).chain(name.as_deref()).collect();
         let variant = (!parts.is_empty()).then(|| parts.join("+"));
-        Setting { streams, change: change.map(str::to_owned), variant }
+        Setting { streams, generate, change: change.map(str::to_owned), variant }
     }
 }
 
@@ -73,13 +81,6 @@ impl Cell<'_> {
             Some(variant) => format!("{}+{variant}", self.model.name),
         }
     }
-}
-
-/// The model and the number of streams in the name of a cell with an axis of streams.
-pub(crate) fn split_concurrency(name: &str) -> (&str, u64) {
-    let (before, streams) = split_streams(name);
-    let count = streams.and_then(parse_streams).filter(|count| *count > 1);
-    before.zip(count).unwrap_or((name, 1))
 }
 
 /// A cell that is not launched but yields a class.
@@ -109,7 +110,13 @@ pub(crate) fn plan_grid(models: Vec<ResolvedModel>, lengths: Vec<u64>) -> anyhow
         return Err(anyhow::anyhow!("these models are listed more than once: {}", list.join("; ")))
             .hint("name each model once; a glob may match one that is also named");
     }
-    Ok(Grid { models, settings: vec![Setting::new(1, None)], lengths, order: Order::default() })
+    Ok(Grid {
+        models,
+        settings: vec![Setting::new(1, None, None)],
+        prompts: BTreeMap::from([(None, lengths.clone())]),
+        lengths,
+        order: Order::default(),
+    })
 }
 
 impl Grid {
@@ -125,8 +132,9 @@ impl Grid {
     pub(crate) fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
         let mut cells: Vec<Cell<'_>> = self
             .rows()
-            .flat_map(|(model, variant)| {
-                self.lengths.iter().map(move |&len| Cell { model, len, variant })
+            .flat_map(|(model, setting)| {
+                let variant = setting.variant.as_deref();
+                self.prompts_of(setting).iter().map(move |&len| Cell { model, len, variant })
             })
             .collect();
         if self.order == Order::Interleaved {
@@ -140,36 +148,70 @@ impl Grid {
         Grid { order, ..self }
     }
 
-    /// What has a row of its own in a table over lengths: each model with each number of streams.
-    fn rows(&self) -> impl Iterator<Item = (&ResolvedModel, Option<&str>)> {
-        self.models.iter().flat_map(|model| {
-            self.settings.iter().map(move |setting| (model, setting.variant.as_deref()))
-        })
+    /// What has a row of its own in a table over lengths: each model with each setting.
+    fn rows(&self) -> impl Iterator<Item = (&ResolvedModel, &Setting)> {
+        let settings =
+            || self.settings.iter().filter(|setting| !self.prompts_of(setting).is_empty());
+        self.models.iter().flat_map(move |model| settings().map(move |setting| (model, setting)))
+    }
+
+    /// The prompt lengths of a setting.
+    fn prompts_of(&self, setting: &Setting) -> &[u64] {
+        self.prompts.get(&setting.generate).map_or(&[], Vec::as_slice)
     }
 
     /// The names in rows, in order.
     pub(crate) fn row_names(&self) -> Vec<String> {
-        self.rows().map(|(model, variant)| Cell { model, len: 0, variant }.name()).collect()
+        let name = |(model, setting): (_, &Setting)| {
+            Cell { model, len: 0, variant: setting.variant.as_deref() }.name()
+        };
+        self.rows().map(name).collect()
     }
 
     pub(crate) fn cell_count(&self) -> usize {
-        self.models.len() * self.settings.len() * self.lengths.len()
+        self.rows().map(|(_, setting)| self.prompts_of(setting).len()).sum()
+    }
+
+    /// The same over these lengths, of which some say how many tokens are generated; the others, and those
+    /// that say it as well, generate `max_tokens`. What generates fewer comes first.
+    pub(crate) fn with_pairs(self, lengths: &[Length], max_tokens: u64) -> Grid {
+        let mut prompts: BTreeMap<Option<u64>, Vec<u64>> = BTreeMap::new();
+        let mut columns: Vec<u64> = Vec::new();
+        for length in lengths {
+            let generate = length.generate().filter(|count| *count != max_tokens);
+            prompts.entry(generate).or_default().push(length.prompt());
+            if !columns.contains(&length.prompt()) {
+                columns.push(length.prompt());
+            }
+        }
+        let mut generates: Vec<Option<u64>> = prompts.keys().copied().collect();
+        generates.sort_by_key(|generate| generate.unwrap_or(max_tokens));
+        let settings = self.settings.iter().flat_map(|setting| {
+            let with = |generate: &Option<u64>| {
+                Setting::new(setting.streams, *generate, setting.change.as_deref())
+            };
+            generates.iter().map(with).collect::<Vec<_>>()
+        });
+        Grid { settings: settings.collect(), lengths: columns, prompts, ..self }
     }
 
     /// The same for each of these numbers of streams.
     pub(crate) fn with_concurrency(self, counts: &[u64]) -> Grid {
         let settings = self.settings.iter().flat_map(|setting| {
-            counts.iter().map(|&count| Setting::new(count, setting.change.as_deref()))
+            let change = setting.change.as_deref();
+            counts.iter().map(move |&count| Setting::new(count, setting.generate, change))
         });
         Grid { settings: settings.collect(), ..self }
     }
 
-    /// The same, and each of these variants beside it.
-    pub(crate) fn with_variants(self, variants: &[Variant]) -> Grid {
+    /// Each of these variants, and the model as it is beside them where that is wanted.
+    pub(crate) fn with_variants(self, variants: &[Variant], plain: bool) -> Grid {
         let names = variants.iter().map(|variant| Some(variant.name.as_str()));
-        let names: Vec<Option<&str>> = std::iter::once(None).chain(names).collect();
+        let names: Vec<Option<&str>> = plain.then_some(None).into_iter().chain(names).collect();
         let settings = names.into_iter().flat_map(|name| {
-            self.settings.iter().map(move |setting| Setting::new(setting.streams, name))
+            let with =
+                move |setting: &Setting| Setting::new(setting.streams, setting.generate, name);
+            self.settings.iter().map(with)
         });
         Grid { settings: settings.collect(), ..self }
     }
@@ -177,6 +219,11 @@ impl Grid {
     /// The variant of the definition that a cell is of; `None` for the model as it is.
     pub(crate) fn change_of(&self, cell: Cell<'_>) -> Option<&str> {
         self.setting_of(cell).and_then(|setting| setting.change.as_deref())
+    }
+
+    /// How many tokens are generated in a cell, where that is not what the whole sweep generates.
+    pub(crate) fn generate_of(&self, cell: Cell<'_>) -> Option<u64> {
+        self.setting_of(cell).and_then(|setting| setting.generate)
     }
 
     /// How many streams ask at the same time in a cell.
@@ -281,7 +328,7 @@ pub(crate) mod tests {
     fn variants_and_streams_cross() {
         let variant = Variant { name: "q8".to_owned(), ..Variant::default() };
         let grid = plan_grid(vec![model("a")], vec![8]).unwrap();
-        let grid = grid.with_variants(&[variant]).with_concurrency(&[1, 4]);
+        let grid = grid.with_variants(&[variant], true).with_concurrency(&[1, 4]);
         let cells: Vec<_> = grid
             .cells()
             .map(|cell| (cell.name(), grid.change_of(cell), grid.concurrency_of(cell)))
@@ -295,6 +342,33 @@ pub(crate) mod tests {
         assert_eq!(cells, expected.map(|(name, change, count)| (name.to_owned(), change, count)));
         assert_eq!(grid.row_names(), expected.map(|(name, ..)| name));
         assert_eq!(grid.cell_count(), 4);
+    }
+
+    #[test]
+    fn pairs_have_rows_of_their_own_with_their_lengths_alone() {
+        let lengths = [
+            Length::Pair([512, 256]),
+            Length::Prompt(512),
+            Length::Pair([2048, 8]),
+            Length::Pair([2048, 32]),
+        ];
+        let grid = plan_grid(vec![model("a")], Vec::new()).unwrap().with_pairs(&lengths, 32);
+        let variant = Variant { name: "q8".to_owned(), ..Variant::default() };
+        let cells = |grid: &Grid| -> Vec<String> {
+            let render = |cell: Cell<'_>| format!("{} {}", cell.name(), cell.len);
+            grid.cells().map(render).collect()
+        };
+        assert_eq!(cells(&grid), ["a+g8 2048", "a 512", "a 2048", "a+g256 512"]);
+        assert_eq!((grid.lengths(), grid.cell_count()), (&[512, 2048][..], 4));
+        assert_eq!(grid.row_names(), ["a+g8", "a", "a+g256"]);
+        let generated: Vec<_> = grid.cells().map(|cell| grid.generate_of(cell)).collect();
+        assert_eq!(generated, [Some(8), None, None, Some(256)]);
+        let crossed = grid.with_variants(&[variant], false).with_concurrency(&[1, 4]);
+        assert_eq!(
+            cells(&crossed)[..4],
+            ["a+q8+g8 2048", "a+q8+g8+c4 2048", "a+q8 512", "a+q8 2048"]
+        );
+        assert_eq!(crossed.cell_count(), 8, "the model as it is is not wanted");
     }
 
     #[test]
@@ -325,10 +399,6 @@ pub(crate) mod tests {
         let a = a.map(|(name, len, streams)| (name.to_owned(), len, streams));
         assert_eq!((&cells[..4], grid.cell_count()), (&a[..], 8));
         assert_eq!(grid.row_names(), ["a", "a+c4", "b", "b+c4"]);
-        for (name, streams) in [("a", 1), ("a+c4", 4), ("a+c", 1), ("a+c1", 1), ("a+cat", 1)] {
-            let model = if streams > 1 { "a" } else { name };
-            assert_eq!(split_concurrency(name), (model, streams));
-        }
     }
 
     #[test]

@@ -4,14 +4,15 @@
 //! out of memory before, they never predict. The weight-size check is the only estimate; it does
 //! not depend on the length and feeds nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::cell::classify::Classification;
 use crate::cell::grid::{Cell, FakeCell};
+use crate::cell::length::{generate_name, parse_generate, split_generate};
 use crate::cell::variants::{PLAIN, Variant, forbidding, split_streams};
 use crate::model::reference::ModelKind;
-use crate::oom_record::{OomRecord, render_prune_command};
+use crate::oom_record::{OomEntry, OomRecord, render_prune_command};
 
 pub(crate) mod file;
 
@@ -57,6 +58,10 @@ pub(crate) struct Guard {
     overhead_factor: f64,
     /// The variants of the definition, where it has some.
     variants: Vec<Variant>,
+    /// How many tokens a cell generates whose name does not say so; `None` where that is not known.
+    max_tokens: Option<u64>,
+    /// Whether the names of this run's cells say it where it is another number.
+    names_say_tokens: bool,
     /// The least length at which each model ran out of memory in this run, by [`Cell::name`].
     oom_lengths: HashMap<String, u64>,
 }
@@ -75,6 +80,8 @@ impl Guard {
             memory_bytes,
             overhead_factor,
             variants: Vec::new(),
+            max_tokens: None,
+            names_say_tokens: false,
             oom_lengths: HashMap::new(),
         }
     }
@@ -88,24 +95,67 @@ impl Guard {
         Guard { variants, ..self }
     }
 
+    /// Knows that names may say how many tokens a cell generates, and how many it does where they do not.
+    pub(crate) fn with_max_tokens(self, max_tokens: u64) -> Guard {
+        Guard { max_tokens: Some(max_tokens), names_say_tokens: true, ..self }
+    }
+
+    /// Knows the most tokens that a cell of this run generates: what a sweep recorded with no more of them
+    /// forbids it.
+    pub(crate) fn with_most_tokens(self, most: u64) -> Guard {
+        Guard { max_tokens: Some(most), names_say_tokens: false, ..self }
+    }
+
     /// The names whose true OOM forbids this cell. A model as it is forbids its variants, because
     /// nothing says that they need less; where a definition has variants, what it declares is all that
-    /// is known of those. More streams need no less than one.
+    /// is known of those. More streams need no less than one, and more generated tokens no less than fewer.
     fn forbidding(&self, cell: Cell<'_>) -> Vec<String> {
         let model = cell.model.name.as_str();
         let (change, streams) = cell.variant.map_or((None, None), split_streams);
+        let (change, generate) = match change {
+            Some(change) if self.names_say_tokens => split_generate(change),
+            change => (change, None),
+        };
         if !self.variants.iter().any(|variant| Some(variant.name.as_str()) == change)
             && change.is_some()
         {
-            return vec![model.to_owned(), cell.name()];
+            let mut names = self.generating_no_more(model, generate);
+            names.push(cell.name());
+            return names;
         }
         let mut names = Vec::new();
         for name in forbidding(&self.variants, change.unwrap_or(PLAIN)) {
             let one = if name == PLAIN { model.to_owned() } else { format!("{model}+{name}") };
-            names.extend(streams.map(|streams| format!("{one}+{streams}")));
-            names.push(one);
+            for one in self.generating_no_more(&one, generate) {
+                names.extend(streams.map(|streams| format!("{one}+{streams}")));
+                names.push(one);
+            }
         }
         names
+    }
+
+    /// The names under which an OOM of this run or of the record may stand that generated no more tokens
+    /// than `generate`, or than the whole run does.
+    fn generating_no_more(&self, name: &str, generate: Option<u64>) -> Vec<String> {
+        let Some(max_tokens) = self.max_tokens else { return vec![name.to_owned()] };
+        let most = generate.unwrap_or(max_tokens);
+        let mut counts: BTreeSet<u64> = generate.into_iter().collect();
+        let recorded = self.record.entries().map(|(entry, _)| entry);
+        let recorded = recorded.filter(|entry| entry.is_of_sweep_cell());
+        let recorded = recorded.map(|entry| entry.model.as_str());
+        for other in recorded.chain(self.oom_lengths.keys().map(String::as_str)) {
+            let rest = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('+'));
+            let count = rest.and_then(|rest| parse_generate(rest.split('+').next()?));
+            counts.extend(count.filter(|count| *count <= most));
+        }
+        let named = counts.into_iter().map(|count| format!("{name}+{}", generate_name(count)));
+        (max_tokens <= most).then(|| name.to_owned()).into_iter().chain(named).collect()
+    }
+
+    /// The event of the record that forbids this cell, with its line, even where it is ignored.
+    pub(crate) fn held(&self, cell: Cell<'_>) -> Option<(&OomEntry, &str)> {
+        let names = self.forbidding(cell);
+        names.iter().find_map(|name| self.record.blocking(name, cell.len))
     }
 
     /// The record as it is, even where it does not keep cells from being launched.
@@ -132,8 +182,7 @@ impl Guard {
             return refuse(Classification::FailMissingModel, reason);
         }
         let own_name = cell.name();
-        let names = self.forbidding(cell);
-        for name in &names {
+        for name in &self.forbidding(cell) {
             if let Some(&least) = self.oom_lengths.get(name)
                 && len >= least
             {
@@ -141,12 +190,11 @@ impl Guard {
                 return refuse(Classification::OomBackstop, reason);
             }
         }
-        if self.record_rule == RecordRule::InForce {
-            let held = names.iter().find_map(|name| self.record.blocking(name, len));
-            if let Some((_, line)) = held {
-                let reason = format!("the OOM record holds `{line}`");
-                return refuse(Classification::OomRecord, reason);
-            }
+        if self.record_rule == RecordRule::InForce
+            && let Some((_, line)) = self.held(cell)
+        {
+            let reason = format!("the OOM record holds `{line}`");
+            return refuse(Classification::OomRecord, reason);
         }
         let fake = self.fakes.iter().find(|fake| fake.model == own_name && fake.len == len);
         if let Some(fake) = fake {
@@ -171,7 +219,7 @@ impl Guard {
             Classification::OomRecord => format!(
                 "`cargo xtask {command} --ignore-oom-record` launches it anyway; `{}` removes its \
                  lines from the record",
-                render_prune_command(&cell.model.name)
+                render_prune_command(self.held(cell).map_or(&name, |(entry, _)| &entry.model))
             ),
             Classification::OomEstimate => {
                 "BENCH_MEM_OVERHEAD_FACTOR scales the estimate; 0 switches it off".to_owned()
@@ -235,6 +283,7 @@ mod tests {
         let variant = |name: &str, below: &[&str]| Variant {
             name: name.to_owned(),
             args: vec!["-x".to_owned()],
+            set: Default::default(),
             uses_no_more_memory_than: below.iter().map(|&name| name.to_owned()).collect(),
         };
         let mut guard =
@@ -256,6 +305,81 @@ mod tests {
         assert_eq!(table(&guard, 512), [false, false, false, false, false, true]);
         // What no definition knows is forbidden by the model as it is.
         assert!(refused(&guard, Some("other"), 2048));
+    }
+
+    /// A cell that generates `g` tokens after a prompt of `p` is forbidden by what ran out of memory with no
+    /// longer a prompt and no more tokens, and by nothing else.
+    #[test]
+    fn pairs_are_ordered_in_both_directions() {
+        let model = model("m");
+        let names = [None, Some("g8"), Some("g32"), Some("g256"), Some("g256+c4")];
+        let refused = |guard: &Guard, len| {
+            names.map(|variant| {
+                matches!(
+                    guard.admit(Cell { model: &model, len, variant }),
+                    Admission::Refuse { .. }
+                )
+            })
+        };
+        // Without a suffix 64 tokens are generated.
+        let mut guard = guard().with_max_tokens(64);
+        guard.note_true_oom("m+g32", 1024);
+        assert_eq!(refused(&guard, 1023), [false; 5]);
+        assert_eq!(refused(&guard, 1024), [true, false, true, true, true]);
+        guard.note_true_oom("m", 512);
+        assert_eq!(refused(&guard, 512), [true, false, false, true, true]);
+        guard.note_true_oom("m+g256+c4", 128);
+        assert_eq!(refused(&guard, 128), [false, false, false, false, true]);
+        let mut guard =
+            Guard { record: parse_record("m+g8,2048,d,c,,x\nm+g512,1,d,c,,x\n"), ..guard };
+        guard.oom_lengths.clear();
+        assert_eq!(refused(&guard, 2047), [false; 5]);
+        assert_eq!(
+            refused(&guard, 2048),
+            [true; 5],
+            "a later sweep with other pairs knows it as well"
+        );
+        // Where names do not speak of tokens, such a name is a variant like any other.
+        let mut guard = Guard { max_tokens: None, names_say_tokens: false, ..guard };
+        assert_eq!(refused(&guard, 2048), [false, true, false, false, false]);
+        // Another command knows how many it generates itself.
+        guard = guard.with_most_tokens(8);
+        assert_eq!(refused(&guard, 2048), [true; 5]);
+        assert_eq!(refused(&guard, 2047), [false; 5]);
+        guard = guard.with_most_tokens(7);
+        assert_eq!(refused(&guard, 2048), [false, true, false, false, false]);
+        let cell = Cell { model: &model, len: 2048, variant: None };
+        let error = guard.with_most_tokens(8).require(cell, "ab").unwrap_err();
+        let said = crate::base::diagnostic::render_error(&error);
+        assert!(said.contains("holds `m+g8,2048,"), "{said}");
+        assert!(said.contains("`cargo xtask oom-record prune --model m+g8`"), "{said}");
+        // A leg of a comparison may be called so and says nothing of tokens.
+        let guard = super::tests::guard().with_most_tokens(64);
+        let guard = Guard { record: parse_record("m+g8,2048,d,c,,x,ab\n"), ..guard };
+        assert_eq!(refused(&guard, 2048), [false, true, false, false, false]);
+    }
+
+    proptest::proptest! {
+        /// Whatever is measured in whatever order, no cell is launched that is implied, and none is
+        /// refused that is not.
+        #[test]
+        fn what_is_implied_is_refused_and_nothing_else(
+            ooms in proptest::collection::vec((1u64..5, 1u64..5), 0..6),
+            cell in (1u64..5, 1u64..5),
+        ) {
+            const DEFAULT: u64 = 2;
+            let name = |count: u64| (count != DEFAULT).then(|| generate_name(count));
+            let mut guard = guard().with_max_tokens(DEFAULT);
+            for &(prompt, count) in &ooms {
+                let suffix = name(count).map(|name| format!("+{name}")).unwrap_or_default();
+                guard.note_true_oom(&format!("m{suffix}"), prompt);
+            }
+            let implied = ooms.iter().any(|oom| oom.0 <= cell.0 && oom.1 <= cell.1);
+            let (model, variant) = (model("m"), name(cell.1));
+            let admitted =
+                guard.admit(Cell { model: &model, len: cell.0, variant: variant.as_deref() });
+            proptest::prop_assert_eq!(admitted != Admission::Launch, implied);
+        }
     }
 
     fn class(guard: &Guard, name: &str, len: u64) -> Option<Classification> {

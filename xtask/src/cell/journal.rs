@@ -13,6 +13,7 @@ use crate::cell::classify::{Classification, DecidedBy, StopReason};
 use crate::cell::evidence::{Grade, Survived};
 use crate::cell::grid::Order;
 use crate::cell::health::Look;
+use crate::cell::length::Length;
 use crate::cell::quiet::{QuietNote, SweepQuiet};
 use crate::cell::runner::Measured;
 use crate::cell::session::{Unended, judge_unended};
@@ -93,7 +94,7 @@ pub(crate) struct Settings {
     /// The `hardware` column.
     pub(crate) hardware: String,
     pub(crate) device: Device,
-    pub(crate) lengths: Vec<u64>,
+    pub(crate) lengths: Vec<Length>,
     /// Numbers of streams that ask at the same time; `None` where it is one alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency: Option<Vec<u64>>,
@@ -106,6 +107,9 @@ pub(crate) struct Settings {
     pub(crate) cell_memory_limit_mb: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) variants: Vec<Variant>,
+    /// Whether the model as it is is measured beside them; `None` is yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plain: Option<bool>,
     /// How often each cell is measured; `None` is once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) repeats: Option<u64>,

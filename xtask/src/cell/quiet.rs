@@ -14,6 +14,8 @@ pub(crate) mod file;
 pub(crate) struct HostSample {
     /// Processor time that was not idle, of the whole machine.
     pub(crate) busy: Option<Duration>,
+    /// What a hypervisor gave to others of it, or kept.
+    pub(crate) stolen: Option<Duration>,
     pub(crate) processors: Option<u64>,
     /// Pages swapped in and out.
     pub(crate) swapped_pages: Option<u64>,
@@ -101,13 +103,21 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// Load of other processes, in percent of all processors.
+    /// Load of others, in percent of all processors: of other processes, and what was stolen.
     pub(crate) fn other_load_pct(&self) -> Option<f64> {
         let busy = self.end.busy?.checked_sub(self.start.busy?)?;
-        let capacity = self.wall.as_secs_f64() * self.end.processors? as f64;
         // The system counts in hundredths of a second, so a short run may seem to be negative.
-        let other = busy.saturating_sub(self.own).as_secs_f64();
-        (capacity > 0.0).then(|| 100.0 * other / capacity)
+        self.percent(busy.saturating_sub(self.own))
+    }
+
+    /// What a hypervisor gave to others, in percent of all processors.
+    pub(crate) fn stolen_pct(&self) -> Option<f64> {
+        self.percent(self.end.stolen?.checked_sub(self.start.stolen?)?)
+    }
+
+    fn percent(&self, time: Duration) -> Option<f64> {
+        let capacity = self.wall.as_secs_f64() * self.end.processors? as f64;
+        (capacity > 0.0).then(|| 100.0 * time.as_secs_f64() / capacity)
     }
 }
 
@@ -126,17 +136,24 @@ pub(crate) fn check_quiet(
         disturbances
             .push(format!("the process was stopped for {:.1} s", lost.stopped.as_secs_f64()));
     }
-    let mut note_load = |when: &str, load: Option<f64>| {
+    let mut note_load = |when: &str, stretch: &Stretch| {
+        let load = stretch.other_load_pct();
         if let Some(load) = load.filter(|load| *load > limits.max_other_load_pct) {
-            disturbances.push(format!(
-                "other processes took {load:.1} % of the processors {when} (limit {} %)",
-                limits.max_other_load_pct
-            ));
+            let stolen = stretch.stolen_pct().unwrap_or(0.0).min(load);
+            let who = match (load - stolen, stolen) {
+                (others, 0.05..) if others < 0.05 => format!("the hypervisor took {stolen:.1} %"),
+                (others, 0.05..) => {
+                    format!("other processes took {others:.1} % and the hypervisor {stolen:.1} %")
+                }
+                _ => format!("other processes took {load:.1} %"),
+            };
+            let limit = limits.max_other_load_pct;
+            disturbances.push(format!("{who} of the processors {when} (limit {limit} %)"));
         }
+        load
     };
-    let (load_before, load_during) = (before.other_load_pct(), during.other_load_pct());
-    note_load("before the launch", load_before);
-    note_load("during the run", load_during);
+    let load_before = note_load("before the launch", before);
+    let load_during = note_load("during the run", during);
 
     let grown = |of: fn(&HostSample) -> Option<u64>| {
         Some(of(&during.end)?.saturating_sub(of(&during.start)?)).filter(|count| *count > 0)
@@ -184,6 +201,12 @@ pub(crate) fn parse_busy_ticks(stat: &str) -> Option<u64> {
     let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
     // user nice system idle iowait irq softirq steal; guest time is within user.
     (ticks.len() >= 8).then(|| ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6] + ticks[7])
+}
+
+/// The time that a hypervisor gave to others, in ticks: a part of [`parse_busy_ticks`].
+pub(crate) fn parse_stolen_ticks(stat: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    line.split_whitespace().nth(7)?.parse().ok()
 }
 
 /// Processors that `/proc/stat` counts.
@@ -255,6 +278,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_hypervisor_takes_is_not_blamed_on_processes() {
+        let found = |busy_ms, stolen_ms| {
+            let at = |busy_ms, stolen_ms| HostSample {
+                stolen: Some(Duration::from_millis(stolen_ms)),
+                ..sample(busy_ms)
+            };
+            let during = stretch(at(0, 0), at(busy_ms, stolen_ms), 0);
+            let idle = stretch(at(0, 0), at(0, 0), 0);
+            check_quiet(&idle, &during, LostTime::default(), LIMITS).disturbances
+        };
+        let of = |who: &str| [format!("{who} of the processors during the run (limit 10 %)")];
+        assert_eq!(found(300, 300), of("the hypervisor took 15.0 %"));
+        assert_eq!(found(300, 100), of("other processes took 10.0 % and the hypervisor 5.0 %"));
+        assert_eq!(found(300, 0), of("other processes took 15.0 %"));
+        assert_eq!(found(200, 200), [""; 0], "within the limit");
+    }
+
+    #[test]
     fn swap_throttling_and_a_foreign_gpu_process_disturb() {
         let mut end = sample(0);
         end.swapped_pages = Some(3);
@@ -297,7 +338,7 @@ mod tests {
     fn the_texts_of_the_system_are_read() {
         let stat = "cpu  100 5 20 9000 50 3 2 7 0 0\ncpu0 50 2 10 4500 25 1 1 3 0 0\n\
                     cpu1 50 3 10 4500 25 2 1 4 0 0\nintr 5\n";
-        assert_eq!(parse_busy_ticks(stat), Some(137));
+        assert_eq!((parse_busy_ticks(stat), parse_stolen_ticks(stat)), (Some(137), Some(7)));
         assert_eq!(parse_processors(stat), Some(2));
         assert_eq!(parse_busy_ticks("cpu  1 2 3\n"), None);
         assert_eq!(parse_processors("intr 5\n"), None);

@@ -1,13 +1,15 @@
 //! Runners: the command that measures one cell, and how its result is read. It parses a definition,
 //! renders a command line and reads results; it starts nothing and knows no shell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 use crate::base::definition::parse_toml;
+use crate::base::diagnostic::HintExt as _;
+use crate::base::nearest::nearest;
 use crate::cell::evidence::signatures::Signatures;
 use crate::model::reference::ModelKind;
 
@@ -15,7 +17,7 @@ pub(crate) use measured::{
     Measured, measured_from_report, parse_llama_bench_json, parse_profile_text,
 };
 use server::{RawServer, check_server};
-use template::{Argument, Placeholder, Template};
+use template::{Argument, Placeholder, Template, is_free_name};
 
 pub(crate) use server::{Api, PromptForm, Server, Tokenize};
 
@@ -42,6 +44,8 @@ pub(crate) struct Runner {
     pub(crate) signatures: Arc<Signatures>,
     /// How the server is asked, where the command starts one.
     pub(crate) server: Option<Server>,
+    /// Placeholders of its own.
+    own: BTreeSet<String>,
     command: Vec<Argument>,
     env: BTreeMap<String, Template>,
 }
@@ -58,6 +62,9 @@ pub(crate) enum ResultFormat {
     LlamaBenchJson,
     /// The command starts a server, which is measured by request; see `cell::serving`.
     OpenaiStream,
+    /// The JSON lines that it writes to the file that `ARC_PREREG_LOG` names, which ladders alone read:
+    /// for a program that loads no model and takes no prompt, such as a training run.
+    Log,
 }
 
 /// Which models a runner can load.
@@ -138,6 +145,9 @@ struct RawRunner {
     command: Vec<RawArgument>,
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// Placeholders of its own, with the values that they have where a variant sets no other.
+    #[serde(default)]
+    placeholders: BTreeMap<String, String>,
     build: Option<Build>,
     #[serde(default = "yes")]
     counts_tokens: bool,
@@ -173,13 +183,19 @@ pub(crate) fn parse_runner(name: &str, display_path: &str, text: &str) -> anyhow
 }
 
 fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
+    let own = &raw.placeholders;
+    if let Some(name) = own.keys().find(|name| !is_free_name(name)) {
+        bail!(
+            "`placeholders`: `{name}` is taken, or no name of lower-case letters, digits and `_`"
+        );
+    }
     let mut command = Vec::new();
     for (index, argument) in raw.command.iter().enumerate() {
         let argument = match argument {
-            RawArgument::One(text) => Template::parse(text).map(Argument::One),
+            RawArgument::One(text) => Template::parse(text, own).map(Argument::One),
             RawArgument::Group(texts) => texts
                 .iter()
-                .map(|text| Template::parse(text))
+                .map(|text| Template::parse(text, own))
                 .collect::<anyhow::Result<_>>()
                 .map(Argument::Group),
         };
@@ -194,14 +210,16 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         if key.is_empty() || key.contains(['=', '\0']) {
             bail!("`env`: `{}` is not a variable name", key.escape_debug());
         }
-        let value = Template::parse(value).with_context(|| format!("`env`, variable `{key}`"))?;
+        let value =
+            Template::parse(value, own).with_context(|| format!("`env`, variable `{key}`"))?;
         env.insert(key.clone(), value);
     }
     let mentions = |wanted: Placeholder| {
         command.iter().any(|argument| argument.mentions(wanted))
             || env.values().any(|value| value.mentions(wanted))
     };
-    if !mentions(Placeholder::Model) && !mentions(Placeholder::ModelPath) {
+    let is_log = raw.result == ResultFormat::Log;
+    if !is_log && !mentions(Placeholder::Model) && !mentions(Placeholder::ModelPath) {
         bail!(
             "nothing mentions {{model_path}} or {{model}}: every cell would measure the same model"
         );
@@ -224,7 +242,7 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         None => None,
     };
     // The client of a server makes the prompt.
-    if !is_server && !mentions(Placeholder::PromptTokens) {
+    if !is_server && !is_log && !mentions(Placeholder::PromptTokens) {
         bail!("nothing mentions {{prompt_tokens}}: every cell would measure the same length");
     }
     if raw.result == ResultFormat::Report && !mentions(Placeholder::Report) {
@@ -240,6 +258,7 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         may_stop: raw.stops_at_end_of_sequence,
         signatures: Signatures::with_own(&raw.oom_patterns, &raw.oom_ignore)?,
         server,
+        own: raw.placeholders.into_keys().collect(),
         command,
         env,
     })
@@ -251,6 +270,28 @@ impl Runner {
         let extra = args.iter().map(|arg| Argument::One(Template::literal(arg)));
         let command = self.command.iter().cloned().chain(extra).collect();
         Runner { command, ..self.clone() }
+    }
+
+    /// The same runner with other values of its own placeholders, or of {threads} or {warmup_tokens}.
+    ///
+    /// # Errors
+    /// It has no such placeholder.
+    pub(crate) fn with_set(&self, set: &BTreeMap<String, String>) -> anyhow::Result<Runner> {
+        let of_all = [Placeholder::Threads, Placeholder::WarmupTokens].map(Placeholder::name);
+        let may_set: Vec<&str> = self.own.iter().map(String::as_str).chain(of_all).collect();
+        if let Some(name) = set.keys().find(|name| !may_set.contains(&name.as_str())) {
+            let error =
+                anyhow::anyhow!("runner `{}` has no placeholder `{name}` to set", self.name);
+            return Err(error).hint(match nearest(name, may_set.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("it has {}", may_set.join(", ")),
+            });
+        }
+        Ok(Runner {
+            command: self.command.iter().map(|argument| argument.with_set(set)).collect(),
+            env: self.env.iter().map(|(key, value)| (key.clone(), value.with_set(set))).collect(),
+            ..self.clone()
+        })
     }
 
     /// The same runner with another program, which already exists.

@@ -318,7 +318,8 @@ fn read_numbers(
             ResultFormat::Report => executor.read_text(&spec.report_path(), REPORT_LIMIT_BYTES),
             ResultFormat::ProfileText
             | ResultFormat::LlamaBenchJson
-            | ResultFormat::OpenaiStream => None,
+            | ResultFormat::OpenaiStream
+            | ResultFormat::Log => None,
         },
     };
     parse_result(format, spec.vars.prompt_tokens, &leavings)

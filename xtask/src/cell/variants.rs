@@ -3,13 +3,15 @@
 //! Pure. What is declared holds through others: if `a` uses no more than `b`, and `b` no more than `c`,
 //! then what `a` runs out of memory at, `c` does too. Nothing else is inferred.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::base::diagnostic::HintExt as _;
 use crate::base::nearest::nearest;
+use crate::cell::length::parse_generate;
+use crate::cell::runner::Runner;
 
 /// How the model as it is is called among variants.
 pub(crate) const PLAIN: &str = "plain";
@@ -23,9 +25,23 @@ pub(crate) struct Variant {
     /// Arguments after those of the runner, each passed as it stands.
     #[serde(default)]
     pub(crate) args: Vec<String>,
+    /// Values of placeholders of the runner, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) set: BTreeMap<String, String>,
     /// Variants, or [`PLAIN`], that need at least as much memory at each length.
     #[serde(default)]
     pub(crate) uses_no_more_memory_than: Vec<String>,
+}
+
+impl Variant {
+    /// The runner as this changes it.
+    ///
+    /// # Errors
+    /// It sets a placeholder that the runner does not have.
+    pub(crate) fn apply_to(&self, runner: &Runner) -> anyhow::Result<Runner> {
+        let set = runner.with_set(&self.set).with_context(|| format!("variant `{}`", self.name))?;
+        Ok(set.with_extra_args(&self.args))
+    }
 }
 
 /// The name that a number of streams at the same time has among variants.
@@ -63,11 +79,14 @@ pub(crate) fn check_variants(variants: &[Variant]) -> anyhow::Result<()> {
         if parse_streams(name).is_some() {
             bail!("variant `{name}`: such a name stands for a number of streams");
         }
+        if parse_generate(name).is_some() {
+            bail!("variant `{name}`: such a name stands for a number of generated tokens");
+        }
         if !names.insert(name) {
             bail!("variant `{name}`: the name is taken");
         }
-        if variant.args.is_empty() {
-            bail!("variant `{name}` changes nothing: it has no `args`");
+        if variant.args.is_empty() && variant.set.is_empty() {
+            bail!("variant `{name}` changes nothing: it has neither `args` nor `set`");
         }
     }
     for variant in variants {
@@ -115,6 +134,7 @@ mod tests {
         Variant {
             name: name.to_owned(),
             args: vec!["-x".to_owned()],
+            set: BTreeMap::new(),
             uses_no_more_memory_than: below.iter().map(|&name| name.to_owned()).collect(),
         }
     }
@@ -152,7 +172,11 @@ mod tests {
         assert!(error(&[variant("c4", &[])]).contains("stands for a number of streams"));
         assert!(error(&[variant("plain", &[])]).contains("the name is taken"));
         assert!(error(&[variant("a", &[]), variant("a", &[])]).contains("the name is taken"));
-        assert!(error(&[Variant { args: Vec::new(), ..variant("a", &[]) }]).contains("no `args`"));
+        assert!(
+            error(&[Variant { args: Vec::new(), ..variant("a", &[]) }])
+                .contains("neither `args` nor `set`")
+        );
+        assert!(error(&[variant("g64", &[])]).contains("a number of generated tokens"));
         let unknown = error(&[variant("kv-q8", &["plian"])]);
         assert!(unknown.contains("there is no variant `plian`"), "{unknown}");
     }

@@ -7,8 +7,10 @@ use super::runner::Measured;
 
 /// How far a rate may be from tokens over time.
 const RATE_SHARE: f64 = 0.02;
-/// The resolution of times in milliseconds, and of rates: two decimals.
-const RESOLUTION: f64 = 0.01;
+/// What times can tell at least, in milliseconds, where nothing says what their last digit stands for.
+const RESOLUTION_MS: f64 = 0.01;
+/// The resolution of rates: two decimals.
+const RATE_RESOLUTION: f64 = 0.01;
 
 /// What a cell was to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,37 +44,45 @@ pub(crate) fn check_work(measured: &Measured, asked: Asked) -> Result<(), String
     {
         return Err(format!("{tokens} tokens were generated instead of {}", asked.max_tokens));
     }
-    check_phase("prefill", measured.prefill_ms, measured.prefill_tok_s, measured.prompt_tokens, 0)?;
+    let resolution_ms = measured.resolution_ms.unwrap_or(RESOLUTION_MS);
+    let prefill = Phase { name: "prefill", ms: measured.prefill_ms, tok_s: measured.prefill_tok_s };
+    prefill.check(resolution_ms, measured.prompt_tokens, 0)?;
     // The first token comes out of prefill: some programs count it as decoded, some do not.
-    check_phase("decode", measured.decode_ms, measured.decode_tok_s, measured.generated_tokens, 1)
+    let decode = Phase { name: "decode", ms: measured.decode_ms, tok_s: measured.decode_tok_s };
+    decode.check(resolution_ms, measured.generated_tokens, 1)
 }
 
-/// Checks a phase of `tokens` tokens, or of up to `fewer` less.
-fn check_phase(
-    phase: &str,
+/// What is said of a phase.
+struct Phase {
+    name: &'static str,
     ms: Option<f64>,
     tok_s: Option<f64>,
-    tokens: Option<u64>,
-    fewer: u64,
-) -> Result<(), String> {
-    let Some(ms) = ms else { return Ok(()) };
-    if ms < RESOLUTION && tokens.is_none_or(|tokens| tokens > fewer) {
-        return Err(format!("{phase} took {ms:.2} ms, which is below what can be told"));
-    }
-    let (Some(tok_s), Some(tokens)) = (tok_s, tokens) else { return Ok(()) };
-    // What is printed with two decimals may be off by half of the last.
-    let half = RESOLUTION / 2.0;
-    let fits = (tokens.saturating_sub(fewer)..=tokens).any(|tokens| {
+}
+
+impl Phase {
+    /// Checks a phase of `tokens` tokens, or of up to `fewer` less.
+    fn check(&self, resolution_ms: f64, tokens: Option<u64>, fewer: u64) -> Result<(), String> {
+        let (name, Some(ms)) = (self.name, self.ms) else { return Ok(()) };
+        let decimals = (-resolution_ms.log10()).round().clamp(0.0, 9.0) as usize;
+        if ms < resolution_ms && tokens.is_none_or(|tokens| tokens > fewer) {
+            return Err(format!("{name} took {ms:.decimals$} ms, which is below what can be told"));
+        }
+        let (Some(tok_s), Some(tokens)) = (self.tok_s, tokens) else { return Ok(()) };
+        // What is printed with so many decimals may be off by half of the last.
+        let (half_ms, half_rate) = (resolution_ms / 2.0, RATE_RESOLUTION / 2.0);
+        let fits = (tokens.saturating_sub(fewer)..=tokens).any(|tokens| {
+            let computed = tokens as f64 * 1000.0 / ms;
+            (tok_s - computed).abs() <= (RATE_SHARE + half_ms / ms) * computed + half_rate
+        });
+        if fits {
+            return Ok(());
+        }
         let computed = tokens as f64 * 1000.0 / ms;
-        (tok_s - computed).abs() <= (RATE_SHARE + half / ms) * computed + half
-    });
-    if fits {
-        return Ok(());
+        Err(format!(
+            "{name}: {tokens} tokens in {ms:.decimals$} ms are {computed:.2} tok/s, but {tok_s:.2} tok/s are \
+             given"
+        ))
     }
-    Err(format!(
-        "{phase}: {tokens} tokens in {ms:.2} ms are {:.2} tok/s, but {tok_s:.2} tok/s are given",
-        tokens as f64 * 1000.0 / ms
-    ))
 }
 
 #[cfg(test)]
@@ -91,6 +101,7 @@ mod tests {
             decode_ms: Some(640.0),
             decode_tok_s: Some(50.0),
             decode_kv_tokens: None,
+            resolution_ms: None,
         }
     }
 
@@ -180,5 +191,25 @@ mod tests {
         assert_eq!(check_work(&Measured::default(), ASKED), Ok(()));
         let rates = Measured { prefill_tok_s: Some(9.0), ..Measured::default() };
         assert_eq!(check_work(&rates, ASKED), Ok(()));
+    }
+    #[test]
+    fn a_time_is_told_by_its_digits() {
+        let (text, asked) = ("Prompt tokens: 512\nPrefill: ", ASKED);
+        let check = |prefill: &str| {
+            let (measured, _) =
+                crate::cell::runner::parse_profile_text(&format!("{text}{prefill}"));
+            check_work(&measured, asked)
+        };
+        assert_eq!(check("0.004 ms (128000000.00 tok/s)"), Ok(()), "four of its last digit");
+        assert_eq!(check("3 ms (170000.00 tok/s)"), Ok(()), "3 may be 3.01");
+        for (prefill, said) in [
+            ("0.00 ms (128000000.00 tok/s)", "prefill took 0.00 ms, which"),
+            ("0.000 ms (1.00 tok/s)", "prefill took 0.000 ms, which"),
+            ("0 ms (1.00 tok/s)", "prefill took 0 ms, which"),
+            ("3.000 ms (160000.00 tok/s)", "512 tokens in 3.000 ms are 170666.67 tok/s"),
+        ] {
+            let error = check(prefill).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

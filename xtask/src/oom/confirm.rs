@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use anyhow::bail;
 
 use super::args::ConfirmArgs;
+use crate::base::diagnostic::HintExt as _;
 use crate::cell::classify::Classification;
 use crate::cell::journal::Settings;
 use crate::cell::journal::request::Device;
+use crate::cell::length::split_generate;
+use crate::cell::variants::{Variant, parse_streams, split_streams};
 use crate::oom_record::OomRecord;
 use crate::oom_record::prune::PrunePlan;
 
@@ -70,6 +73,34 @@ pub(super) fn choose_manner(
         timeout_s,
         ..manner
     })
+}
+
+/// What is changed of a model's run, by the end of a recorded name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Suffix<'v> {
+    pub(super) change: Option<&'v Variant>,
+    pub(super) max_tokens: Option<u64>,
+    pub(super) concurrency: u64,
+}
+
+/// Reads `VARIANT`, `g64`, `c4`, or those with a plus in between, in this order.
+///
+/// # Errors
+/// The variant is none of those that the sweep had.
+pub(super) fn read_suffix<'v>(
+    suffix: Option<&str>,
+    variants: &'v [Variant],
+) -> anyhow::Result<Suffix<'v>> {
+    let (before, streams) = suffix.map_or((None, None), split_streams);
+    let (name, max_tokens) = before.map_or((None, None), split_generate);
+    let concurrency = streams.and_then(parse_streams).unwrap_or(1);
+    let Some(name) = name else { return Ok(Suffix { change: None, max_tokens, concurrency }) };
+    let Some(change) = variants.iter().find(|variant| variant.name == name) else {
+        return Err(anyhow::anyhow!("no journal says what the variant `{name}` is")).hint(
+            "the variant of a comparison or a ladder is launched there alone: use --ignore-oom-record",
+        );
+    };
+    Ok(Suffix { change: Some(change), max_tokens, concurrency })
 }
 
 /// What the launch says of the events.
@@ -157,6 +188,27 @@ mod tests {
                 choose_manner(None, &ConfirmArgs { timeout: Some(timeout), ..args() }).is_err()
             );
         }
+    }
+
+    #[test]
+    fn the_end_of_a_name_says_what_is_changed() {
+        let variants = [Variant { name: "q8".to_owned(), ..Variant::default() }];
+        for (suffix, change, max_tokens, concurrency) in [
+            (None, None, None, 1),
+            (Some("c4"), None, None, 4),
+            (Some("g64"), None, Some(64), 1),
+            (Some("q8"), Some("q8"), None, 1),
+            (Some("q8+g64+c4"), Some("q8"), Some(64), 4),
+        ] {
+            let read = read_suffix(suffix, &variants).unwrap();
+            let name = read.change.map(|variant| variant.name.as_str());
+            assert_eq!(
+                (name, read.max_tokens, read.concurrency),
+                (change, max_tokens, concurrency)
+            );
+        }
+        let error = read_suffix(Some("killed"), &variants).unwrap_err().to_string();
+        assert_eq!(error, "no journal says what the variant `killed` is");
     }
 
     #[test]

@@ -75,6 +75,14 @@ struct Point {
     colour: usize,
     path: String,
     hover: String,
+    /// Around a value that was measured while something disturbed it.
+    ring: Option<Ring>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Ring {
+    x: f64,
+    y: f64,
 }
 
 /// Lays out the plot of a metric; `None` where no row has it.
@@ -122,12 +130,17 @@ pub(super) fn plan_panel(
                 colour: one.colour,
                 path: one.shape.path(at_x, at_y),
                 hover: format!(
-                    "{} at {} tokens: {} {} tok/s",
+                    "{} at {} tokens: {} {} tok/s{}",
                     row.model,
                     render_count(*length),
                     metric.title().to_lowercase(),
-                    render_speed(*speed)
+                    render_speed(*speed),
+                    row.disturbed
+                        .as_ref()
+                        .map(|why| format!("; disturbed: {why}"))
+                        .unwrap_or_default()
                 ),
+                ring: row.disturbed.as_ref().map(|_| Ring { x: round1(at_x), y: round1(at_y) }),
             });
         }
         let middles: Vec<(u64, f64)> =
@@ -220,7 +233,8 @@ mod tests {
             Some(_) => Outcome::Measured { decode_tok_s: decode, prefill_tok_s: None },
             None => Outcome::NotMeasured { class: "FAIL:bench".to_owned(), launched: None },
         };
-        Row { model: "a".to_owned(), length: Some(length), outcome, evidence: None }
+        let model = "a".to_owned();
+        Row { model, length: Some(length), outcome, evidence: None, disturbed: None }
     }
 
     #[test]

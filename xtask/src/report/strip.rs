@@ -203,7 +203,7 @@ mod tests {
 
     fn skipped(length: Option<u64>, class: &str) -> Row {
         let outcome = Outcome::NotMeasured { class: class.to_owned(), launched: None };
-        Row { model: "a".to_owned(), length, outcome, evidence: None }
+        Row { model: "a".to_owned(), length, outcome, evidence: None, disturbed: None }
     }
 
     #[test]

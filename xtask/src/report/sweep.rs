@@ -21,6 +21,8 @@ pub(super) struct Row {
     pub(super) outcome: Outcome,
     /// Why it ended so, in words; the journal says.
     pub(super) evidence: Option<String>,
+    /// What disturbed it while it was measured, in words; the journal says.
+    pub(super) disturbed: Option<String>,
 }
 
 /// How a cell ended.
@@ -149,7 +151,9 @@ fn parse_row(table: &Table, record: &Record) -> Result<Row, String> {
     };
     match text("model") {
         "" => Err("no model".to_owned()),
-        model => Ok(Row { model: model.to_owned(), length, outcome, evidence: None }),
+        model => {
+            Ok(Row { model: model.to_owned(), length, outcome, evidence: None, disturbed: None })
+        }
     }
 }
 
@@ -187,6 +191,9 @@ impl Sweep {
             if let Outcome::NotMeasured { launched, .. } = &mut row.outcome {
                 *launched = Some(end.launched);
                 row.evidence = evidence_of(end);
+            } else {
+                let disturbances = end.quiet.as_ref().map(|quiet| quiet.disturbances.join("; "));
+                row.disturbed = disturbances.filter(|words| !words.is_empty());
             }
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// globs, separated by blanks (quote a name that has one: --models '"a b" c'). Can be repeated.
     #[arg(long, value_name = "\"A B\"")]
     pub(crate) models: Vec<String>,
-    /// Prompt lengths to measure instead of the definition's, in tokens.
+    /// Prompt lengths to measure instead of the definition's, in tokens; `512:64` generates 64 after 512.
     #[arg(long, value_name = "\"512 2048\"")]
     pub(crate) lengths: Option<String>,
     /// Generate at most this many tokens.
@@ -103,6 +103,13 @@ The driver's health:
   A desktop that was there before is no fault. With `device = \"cpu\"` nothing of this is looked at.
   Programs see the GPUs that CUDA_VISIBLE_DEVICES names; GPUs of two kinds are not mixed in one CSV.
 
+More axes than length:
+  In a definition `lengths = [512, [2048, 256]]` says how many tokens are generated after a prompt, and
+  each `[[variant]]` changes arguments (`args`) or placeholders of the runner (`set`); their rows are
+  called `model+g256`, `model+variant`, or both. After an out-of-memory at a pair no cell is launched
+  whose prompt is as long or longer and which generates as many tokens or more; what variants forbid
+  each other is what `uses_no_more_memory_than` declares.
+
 When a record is stale:
   A record goes stale when memory use improves. One model was still skipped at 32,768 tokens after
   chunked prefill had fixed its out-of-memory. Test again, then prune:
@@ -128,6 +135,8 @@ Examples:
   cargo xtask sweep --list
   cargo xtask sweep
   cargo xtask sweep --models \"tiny models/*\" --lengths \"512 2048\" --max-tokens 16
+  cargo xtask sweep --models tiny --lengths \"512 2048:256\"
+  cargo xtask sweep --config bench-configs/sweep/variants.toml --list
   cargo xtask sweep --resume benchmarks/cpu_xeon_small_2026-07-06.csv
   cargo xtask sweep --fake-oom tiny:512 --output /tmp/try.csv
   cargo xtask sweep --runner llama-server --models models/smollm2-135m --lengths 128

@@ -10,6 +10,7 @@ use crate::base::definition::parse_toml;
 use crate::base::repeated::find_repeated;
 use crate::cell::grid::Order;
 use crate::cell::journal::request::{Device, Request};
+use crate::cell::length::{Length, render_lengths};
 use crate::cell::quiet::SweepQuiet;
 use crate::cell::variants::{Variant, check_variants};
 use crate::sys::hardware::{Backend, HostFacts};
@@ -24,8 +25,8 @@ const CPU_CONFIG: &str = "bench-configs/sweep/small.toml";
 pub(crate) struct SweepConfig {
     /// Words that stand for models, in order.
     pub(crate) models: Vec<String>,
-    /// Prompt lengths in tokens, in order, none twice.
-    pub(crate) lengths: Vec<u64>,
+    /// Prompt lengths, in order, some with the tokens to generate; none twice.
+    pub(crate) lengths: Vec<Length>,
     /// Streams that ask a server at the same time, each number an axis of its own; none twice.
     pub(crate) concurrency: Vec<u64>,
     pub(crate) max_tokens: u64,
@@ -38,8 +39,10 @@ pub(crate) struct SweepConfig {
     pub(crate) threads: Option<u64>,
     pub(crate) cell_memory_limit_mb: Option<u64>,
     pub(crate) quiet: SweepQuiet,
-    /// Changes of the runner's arguments, each measured beside the model as it is.
+    /// Changes of the runner's arguments.
     pub(crate) variants: Vec<Variant>,
+    /// Whether the model as it is is measured beside them.
+    pub(crate) plain: bool,
     /// How often each cell is measured.
     pub(crate) repeats: u64,
     pub(crate) order: Order,
@@ -51,7 +54,7 @@ pub(crate) struct SweepConfig {
 #[serde(deny_unknown_fields)]
 struct RawSweepConfig {
     models: Vec<String>,
-    lengths: Vec<u64>,
+    lengths: Vec<Length>,
     #[serde(default = "default_concurrency")]
     concurrency: Vec<u64>,
     #[serde(default = "default_max_tokens")]
@@ -72,6 +75,8 @@ struct RawSweepConfig {
     quiet: SweepQuiet,
     #[serde(default, rename = "variant")]
     variants: Vec<Variant>,
+    #[serde(default = "yes")]
+    plain: bool,
     #[serde(default = "default_repeats")]
     repeats: u64,
     #[serde(default)]
@@ -98,6 +103,10 @@ fn default_timeout_s() -> f64 {
 
 fn default_repeats() -> u64 {
     1
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn default_runner() -> String {
@@ -144,6 +153,7 @@ pub(crate) fn parse_sweep_config(
         cell_memory_limit_mb: request.cell_memory_limit_mb.or(raw.cell_memory_limit_mb),
         quiet: request.quiet.unwrap_or(raw.quiet),
         variants: raw.variants,
+        plain: raw.plain,
         repeats: raw.repeats,
         order: raw.order,
         device: raw.device,
@@ -159,13 +169,16 @@ fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
     if config.lengths.is_empty() {
         bail!("the sweep has no prompt lengths");
     }
-    if config.lengths.contains(&0) {
+    if config.lengths.iter().any(|length| length.prompt() == 0) {
         bail!("a prompt length of 0 cannot be measured");
     }
-    if config.max_tokens == 0 {
+    if config.max_tokens == 0 || config.lengths.iter().any(|length| length.generate() == Some(0)) {
         bail!("generating 0 tokens leaves nothing to measure");
     }
     check_variants(&config.variants)?;
+    if !config.plain && config.variants.is_empty() {
+        bail!("`plain = false` without a `[[variant]]` leaves nothing to measure");
+    }
     if config.repeats == 0 {
         bail!("`repeats` is 0: every cell is measured at least once");
     }
@@ -180,10 +193,15 @@ fn check_config(config: &SweepConfig) -> anyhow::Result<()> {
         let list: Vec<String> = repeated.iter().map(u64::to_string).collect();
         bail!("these numbers of streams are listed more than once: {}", list.join(", "));
     }
-    let repeated = find_repeated(&config.lengths);
+    // A pair that says what the whole sweep generates is the length alone.
+    let alone = |length: &Length| match length.generate() {
+        Some(generate) if generate == config.max_tokens => Length::Prompt(length.prompt()),
+        _ => *length,
+    };
+    let repeated = find_repeated(&config.lengths.iter().map(alone).collect::<Vec<_>>());
     if !repeated.is_empty() {
-        let list: Vec<String> = repeated.iter().map(u64::to_string).collect();
-        bail!("these prompt lengths are listed more than once: {}", list.join(", "));
+        let list = render_lengths(&repeated);
+        bail!("these prompt lengths are listed more than once: {list}");
     }
     Ok(())
 }
@@ -196,13 +214,14 @@ fn parse_seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
     }
 }
 
-/// Reads a list of lengths as the command line has it: separated by blanks or commas.
-pub(crate) fn parse_lengths(text: &str) -> anyhow::Result<Vec<u64>> {
+/// Reads a list of lengths as the command line has it: separated by blanks or commas, `512` or
+/// `512:64`.
+pub(crate) fn parse_lengths(text: &str) -> anyhow::Result<Vec<Length>> {
     text.split(|c: char| c.is_whitespace() || c == ',')
         .filter(|word| !word.is_empty())
         .map(|word| match word.parse() {
             Ok(length) => Ok(length),
-            Err(_) => bail!("`{word}` is not a prompt length"),
+            Err(_) => bail!("`{word}` is not a prompt length, nor PROMPT:GENERATE"),
         })
         .collect()
 }
@@ -243,7 +262,7 @@ mod tests {
     #[test]
     fn what_is_left_out_has_a_default() {
         let config = parse(TEXT, &Request::default()).unwrap();
-        assert_eq!(config.lengths, [512, 128]);
+        assert_eq!(config.lengths, [512, 128].map(Length::Prompt));
         assert_eq!((config.max_tokens, config.warmup_tokens), (32, 4));
         assert_eq!(config.timeout, Duration::from_millis(1500));
         assert_eq!(config.runner, "decode-bench");
@@ -253,17 +272,21 @@ mod tests {
     #[test]
     fn the_request_replaces_single_values() {
         let request = Request {
-            lengths: Some(vec![7]),
+            lengths: Some(vec![Length::Prompt(7)]),
             timeout_s: Some(9.0),
             models: Some(vec!["b".to_owned()]),
             ..Request::default()
         };
         let config = parse(TEXT, &request).unwrap();
-        assert_eq!((config.lengths, config.models), (vec![7], vec!["b".to_owned()]));
+        assert_eq!(
+            (config.lengths, config.models),
+            (vec![Length::Prompt(7)], vec!["b".to_owned()])
+        );
         assert_eq!(config.timeout, Duration::from_secs(9));
-        let later = Request { lengths: Some(vec![8]), ..Request::default() };
+        let pair = vec![Length::Pair([8, 1])];
+        let later = Request { lengths: Some(pair.clone()), ..Request::default() };
         let merged = later.or(request);
-        assert_eq!((merged.lengths, merged.timeout_s), (Some(vec![8]), Some(9.0)));
+        assert_eq!((merged.lengths, merged.timeout_s), (Some(pair), Some(9.0)));
     }
 
     #[test]
@@ -276,6 +299,13 @@ mod tests {
             refused("[512, 8, 512, 8, 512]"),
             "these prompt lengths are listed more than once: 512, 8"
         );
+        assert_eq!(
+            refused("[512, [512, 64], [8, 1], [512, 32], [8, 1]]"),
+            "these prompt lengths are listed more than once: 512, 8:1"
+        );
+        assert!(refused("[[8, 0]]").contains("generating 0 tokens"));
+        assert!(refused("[[8]]").contains("[prompt length, tokens to generate]"));
+        assert!(refused("[8]\nplain = false").contains("without a `[[variant]]`"));
         assert_eq!(refused("[]"), "the sweep has no prompt lengths");
         assert_eq!(refused("[0]"), "a prompt length of 0 cannot be measured");
         assert_eq!(
@@ -294,8 +324,12 @@ mod tests {
 
     #[test]
     fn lengths_are_split_at_blanks_and_commas() {
-        assert_eq!(parse_lengths("512 2048,8192").unwrap(), [512, 2048, 8192]);
-        assert_eq!(parse_lengths("512 2k").unwrap_err().to_string(), "`2k` is not a prompt length");
+        assert_eq!(
+            render_lengths(&parse_lengths("512 2048:64,8192").unwrap()),
+            "512, 2048:64, 8192"
+        );
+        let error = parse_lengths("512 2k").unwrap_err().to_string();
+        assert_eq!(error, "`2k` is not a prompt length, nor PROMPT:GENERATE");
     }
 
     #[test]

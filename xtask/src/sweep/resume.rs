@@ -2,7 +2,9 @@
 //! would not is taken over with a note.
 
 use crate::cell::journal::Settings;
+use crate::cell::length::render_lengths;
 use crate::cell::quiet::SweepQuiet;
+use crate::cell::variants::{PLAIN, Variant};
 
 /// What a resumed sweep changes of its earlier start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,14 +31,19 @@ pub(crate) fn compare_settings(then: &Settings, now: &Settings) -> Changes {
     refuse("the program", short(&program(then)), short(&program(now)));
     refuse("hardware", then.hardware.clone(), now.hardware.clone());
     refuse("device", format!("{:?}", then.device), format!("{:?}", now.device));
-    refuse("lengths", format!("{:?}", then.lengths), format!("{:?}", now.lengths));
+    let lengths = |settings: &Settings| format!("[{}]", render_lengths(&settings.lengths));
+    refuse("lengths", lengths(then), lengths(now));
     let streams = |settings: &Settings| settings.concurrency.clone().unwrap_or(vec![1]);
     refuse("concurrency", format!("{:?}", streams(then)), format!("{:?}", streams(now)));
     refuse("max_tokens", then.max_tokens.to_string(), now.max_tokens.to_string());
     let repeats = |settings: &Settings| settings.repeats.unwrap_or(1).to_string();
     let variants = |settings: &Settings| {
-        let all = settings.variants.iter().map(|v| format!("{} ({})", v.name, v.args.join(" ")));
-        all.collect::<Vec<_>>().join(", ")
+        let set = |v: &Variant| {
+            v.set.iter().map(|(name, value)| format!("; {name} = {value}")).collect::<String>()
+        };
+        let of = |v: &Variant| format!("{} ({}{})", v.name, v.args.join(" "), set(v));
+        let plain = settings.plain.unwrap_or(true).then(|| PLAIN.to_owned());
+        plain.into_iter().chain(settings.variants.iter().map(of)).collect::<Vec<_>>().join(", ")
     };
     refuse("variants", variants(then), variants(now));
     refuse("repeats", repeats(then), repeats(now));
@@ -107,6 +114,7 @@ mod tests {
     use super::*;
     use crate::cell::grid::Order;
     use crate::cell::journal::ModelNote;
+    use crate::cell::length::Length;
     use crate::cell::variants::Variant;
 
     fn settings() -> Settings {
@@ -115,7 +123,7 @@ mod tests {
             runner_sha256: "a".repeat(64),
             runner_meaning_sha256: Some("m".repeat(64)),
             program_sha256: Some("p".repeat(64)),
-            lengths: vec![128, 512],
+            lengths: [128, 512].map(Length::Prompt).to_vec(),
             max_tokens: 32,
             timeout_s: 60.0,
             models: vec![ModelNote { name: "tiny".to_owned(), ..ModelNote::default() }],
@@ -134,7 +142,7 @@ mod tests {
         let refused: Vec<(&str, Changes)> = vec![
             ("models", changes(|s| s.models.clear())),
             ("models", changes(|s| s.models[0].weight_bytes = Some(1))),
-            ("lengths", changes(|s| s.lengths.push(1024))),
+            ("lengths", changes(|s| s.lengths.push(Length::Pair([512, 8])))),
             ("concurrency", changes(|s| s.concurrency = Some(vec![1, 4]))),
             ("runner", changes(|s| s.runner = "other".to_owned())),
             ("the program", changes(|s| s.program_sha256 = None)),

@@ -252,7 +252,7 @@ fn confirm_refuses_what_it_cannot_launch() {
     let launches = workspace.launches().len();
     for (model, said) in [
         ("b", "error: the record holds no event of `b`"),
-        ("a+kv8", "error: `a+kv8` is not a model; it may be the variant of one"),
+        ("a+kv8", "error: no journal says what the variant `kv8` is"),
         ("gone", "error: there is no model `gone` any more"),
     ] {
         let ran = run(&workspace, &["confirm", model]).exits_with(2);

@@ -225,6 +225,29 @@ fn a_sweep_that_ended_between_runs_measures_the_cell_anew() {
 }
 
 #[test]
+fn a_sweep_that_was_killed_after_the_last_run_has_its_row_from_the_journal() {
+    let workspace = varied();
+    sweep_with(&workspace, &[]);
+    let rows = workspace.read("out.csv");
+    let journal = workspace.read("out.csv.journal.jsonl");
+    let kept: Vec<&str> = journal.lines().take(7).collect();
+    assert!(kept[6].contains("run 3 of 3"), "{}", kept[6]);
+    workspace.write("out.csv.journal.jsonl", kept.join("\n") + "\n");
+    workspace.write("out.csv", rows.lines().next().unwrap_or_default().to_owned() + "\n");
+
+    let listed = workspace.run(&["sweep", "--resume", "out.csv", "--list"]).exits_with(0);
+    assert_eq!(listed.stdout, "a  512  row  its runs are in the journal\n");
+    let ran = workspace.run(&["sweep", "--resume", "out.csv"]).exits_with(0);
+    assert!(ran.stderr.contains("[done] a @ 512: its 3 runs are in the journal\n"), "{ran}");
+    assert!(ran.stderr.contains("50.00 tok/s ±22.0 %"), "{ran}");
+    assert_eq!(workspace.read("out.csv"), rows);
+    assert_eq!(workspace.read("launched").lines().count(), 3, "nothing is launched again");
+    let ran = workspace.run(&["sweep", "--resume", "out.csv"]).exits_with(0);
+    assert!(ran.stderr.contains("50.00 tok/s ±22.0 %"), "{ran}");
+    assert_eq!(workspace.read("out.csv"), rows);
+}
+
+#[test]
 fn variants_are_rows_of_their_own_and_forbid_what_they_are_declared_to() {
     let workspace = workspace("");
     workspace.write_program("say.sh", "echo \"$@\" >> launched; sed \"s/tokens: 512/tokens: $4/; s/Prefill.*/Prefill: 1.00 ms ($4000.00 tok\\/s)/\" said.txt");
@@ -269,4 +292,79 @@ fn variants_are_rows_of_their_own_and_forbid_what_they_are_declared_to() {
     let rows = workspace.read("out.csv");
     assert_eq!(rows.matches("SKIP:oom_record").count(), 2, "{rows}");
     assert!(ran.stderr.contains("a+large @ 512: SKIP:oom_record"), "{}", ran.stderr);
+}
+
+/// Lengths may say how many tokens are generated: such cells have rows of their own, are told so, and are
+/// forbidden by what failed with no more of either. Placeholders that a variant sets reach the runner, and
+/// `oom-record confirm` launches a recorded cell with all of it.
+#[test]
+fn pairs_and_placeholders_reach_the_runner_the_record_and_confirm() {
+    let workspace = workspace("");
+    workspace.write_program(
+        "say.sh",
+        "echo \"$@\" >> launched\nsteps=$(($6 - 1))\necho \"Prompt tokens: $4\"\n\
+         echo \"Generated tokens: $6\"\necho \"Prefill: 1.00 ms (${4}000.00 tok/s)\"\n\
+         echo \"Decode: ${steps}0.00 ms (100.00 tok/s)\"",
+    );
+    workspace.write(
+        "bench-configs/runners/say.toml",
+        "result = \"profile-text\"\nplaceholders = { kv = \"f16\" }\ncommand = [\"./say.sh\", \"--model\", \
+         \"{model}\", \"--prompt-tokens\", \"{prompt_tokens}\", \"--max-tokens\", \"{max_tokens}\", \
+         \"--kv\", \"{kv}\"]\n",
+    );
+    workspace.write(
+        "bench-configs/sweep/odd.toml",
+        "models = [\"a\"]\nlengths = [256, [256, 8], [512, 8], [512, 64]]\nmax_tokens = 32\n\
+         runner = \"say\"\nquiet = \"off\"\nplain = false\n\
+         [[variant]]\nname = \"small\"\nset = { kv = \"q8_0\" }\n",
+    );
+    let ran = sweep_with(&workspace, &["--fake-oom", "a+small+g8:512"]);
+    let rows = workspace.read("out.csv");
+    let shown: Vec<String> = rows
+        .lines()
+        .skip(1)
+        .map(|row| {
+            let fields: Vec<&str> = row.split(',').collect();
+            let class = fields.get(15).unwrap_or(&"measured");
+            format!("{} {} {} {class}", fields[0], fields[14], fields[12])
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "a+small+g8 256 8 measured",
+            "a+small+g8 512 8 SKIP:oom",
+            "a+small 256 32 measured",
+            "a+small+g64 512 64 SKIP:oom_backstop",
+        ],
+        "{}",
+        ran.stderr
+    );
+    let launched = workspace.read("launched");
+    let expected = ["256 --max-tokens 8 --kv q8_0", "256 --max-tokens 32 --kv q8_0"];
+    for (line, expected) in launched.lines().zip(expected) {
+        assert!(line.ends_with(expected), "{launched}");
+    }
+    assert_eq!(launched.lines().count(), 2);
+    assert!(
+        ran.stderr.contains("\na+small+g64             -  SKIP:oom_backstop"),
+        "{}",
+        ran.stderr
+    );
+
+    let ran = workspace.run(&["sweep", "--resume", "out.csv"]);
+    assert_eq!(workspace.read("launched"), launched, "nothing is left to do: {}", ran.stderr);
+
+    let confirm = ["oom-record", "confirm", "a+small+g8", "--cell-memory-limit-mb", "8000"];
+    let ran = workspace.run(&confirm).exits_with(0);
+    assert!(ran.stderr.contains("a+small+g8 ran at 512 tokens: 1 event removed"), "{ran}");
+    let launched = workspace.read("launched");
+    assert!(launched.ends_with("512 --max-tokens 8 --kv q8_0\n"), "{launched}");
+
+    let text = workspace.read("bench-configs/sweep/odd.toml").replace("{ kv =", "{ kvv =");
+    workspace.write("bench-configs/sweep/odd.toml", text);
+    let args = ["sweep", "--config", "bench-configs/sweep/odd.toml", "--output", "x.csv"];
+    let ran = workspace.run(&args).exits_with(2);
+    assert!(ran.stderr.contains("variant `small`"), "{ran}");
+    assert!(ran.stderr.contains("no placeholder `kvv` to set\nhint: did you mean `kv`?"), "{ran}");
 }

@@ -103,6 +103,7 @@ impl State {
             for (slot, class) in stream.lists.iter().flat_map(|lists| lists.classes()).enumerate() {
                 let mut index = class.head();
                 let mut depth = 0;
+                let mut above = NONE;
                 while index != NONE {
                     let block = self.table.get(index);
                     if std::mem::replace(&mut seen[index as usize], true) {
@@ -115,9 +116,16 @@ impl State {
                     {
                         return Err(format!("{block:?} is idle in slot {slot} of stream {key}"));
                     }
+                    if above != NONE && block.above != above {
+                        return Err(format!("{block:?} is not below {above}"));
+                    }
+                    above = index;
                     listed_bytes += block.physical_bytes;
                     depth += 1;
                     index = block.next;
+                }
+                if depth > 0 && class.bottom() != above {
+                    return Err(format!("slot {slot} ends with {above}, not {}", class.bottom()));
                 }
                 if depth != class.depth() {
                     return Err(format!("slot {slot} says {} and has {depth}", class.depth()));

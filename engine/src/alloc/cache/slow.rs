@@ -134,9 +134,14 @@ impl<D: Driver, L: RawLock> Cache<D, L> {
             Mode::Killed => Some((Bypass::Killed, UNCLASSED)),
             _ if !state.is_alive(request.stream.0) => Some((Bypass::Stream, UNCLASSED)),
             Mode::Off => Some((Bypass::Off, exact_slot)),
+            // What decode needs again is held already: nothing of a prefill joins it.
+            Mode::Held => Some((Bypass::Off, UNCLASSED)),
             _ if request.align > self.block_align => Some((Bypass::Alignment, UNCLASSED)),
             _ if !state.cap.admits(class.bytes) => Some((Bypass::LargerThanCap, exact_slot)),
-            Mode::On | Mode::Closed => None,
+            Mode::Prefill if state.cap.is_large(class.bytes) => {
+                Some((Bypass::LargePrefill, UNCLASSED))
+            }
+            Mode::On | Mode::Prefill | Mode::Closed => None,
         };
         if let Some((reason, mut slot)) = bypass {
             state.counters[reason] += 1;
@@ -323,7 +328,7 @@ impl State {
 
     /// Gives everything idle back and switches the cache off.
     pub(crate) fn drain_and_disable(&mut self) {
-        if self.mode == Mode::On {
+        if matches!(self.mode, Mode::On | Mode::Held | Mode::Prefill) {
             self.mode = Mode::Off;
             self.counters[Counter::Drains] += 1;
             self.release_all_idle(None, FreeCause::Drain);

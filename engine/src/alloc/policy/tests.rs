@@ -24,6 +24,47 @@ fn decode_enables_everything_else_drains_and_the_kill_switch_wins() {
 }
 
 #[test]
+fn a_prefill_drains_unless_the_policy_says_otherwise() {
+    use Action::{DrainAndDisable, Enable, Hold, Leave, ServePrefill};
+    let modes = [Mode::Off, Mode::On, Mode::Prefill, Mode::Held, Mode::Killed, Mode::Closed];
+    for (prefill, before_prefill, before_decode) in [
+        (
+            Prefill::Drain,
+            [Leave, DrainAndDisable, Leave, Leave, Leave, Leave],
+            [Enable, Leave, Enable, Enable, Leave, Leave],
+        ),
+        (
+            Prefill::Hold,
+            [Leave, Hold, Leave, Hold, Leave, Leave],
+            [Enable, Leave, Enable, Enable, Leave, Leave],
+        ),
+        (
+            Prefill::On,
+            [ServePrefill, ServePrefill, Leave, Leave, Leave, Leave],
+            [Enable, Leave, Enable, Enable, Leave, Leave],
+        ),
+    ] {
+        assert_eq!(modes.map(|mode| action_before(prefill, 2048, mode)), before_prefill);
+        assert_eq!(modes.map(|mode| action_before(prefill, 1, mode)), before_decode);
+    }
+}
+
+#[test]
+fn the_policy_for_prefill_is_read_by_value() {
+    for (raw, value, warns) in [
+        (None, Prefill::Drain, false),
+        (Some("drain"), Prefill::Drain, false),
+        (Some(" Hold\n"), Prefill::Hold, false),
+        (Some("on"), Prefill::On, false),
+        (Some("1"), Prefill::Drain, true),
+        (Some(""), Prefill::Drain, true),
+    ] {
+        let reading = parse_prefill(raw.map(str::as_bytes));
+        assert_eq!((reading.value, reading.warning.is_some()), (value, warns), "{raw:?}");
+    }
+}
+
+#[test]
 fn the_kill_switch_is_read_by_value() {
     use KillSwitch::{Killed, Policy};
     for (raw, value, warns) in [
@@ -143,6 +184,7 @@ fn each_variable_warns_once_and_is_reported_raw_and_parsed() {
     let settings = EnvSettings::parse(|name| match name {
         ENV_KILL_SWITCH => Some(b"maybe".to_vec()),
         ENV_CAP_MB => Some(vec![0xff, b'1']),
+        ENV_PREFILL => Some(b"Hold".to_vec()),
         ENV_STATS_STEPS => None,
         other => panic!("no such variable: {other}"),
     });
@@ -151,7 +193,8 @@ fn each_variable_warns_once_and_is_reported_raw_and_parsed() {
     assert_eq!(report[1].name, ENV_CAP_MB);
     assert_eq!(report[1].raw.as_deref(), Some("\\xff1"));
     assert_eq!(report[1].parsed.as_deref(), Some("bounded default"));
-    assert_eq!(report[2].raw, None);
+    assert_eq!(report[2].parsed.as_deref(), Some("hold"));
+    assert_eq!(report[3].raw, None);
 }
 
 proptest! {

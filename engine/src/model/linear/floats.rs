@@ -122,12 +122,17 @@ impl<'a, F: Float> Work<'a, F> {
             let at = (group * self.columns * ROWS + part * S::LANES) * F::BYTES;
             self.tiles[at..][..((self.columns - 1) * ROWS + S::LANES) * F::BYTES].as_ptr()
         });
+        let group_bytes = self.columns * ROWS * F::BYTES;
+        let skipped = (V / parts).saturating_sub(1) * group_bytes;
         let mut totals = [[S::splat(0.0); V]; M];
         for column in 0..self.columns {
             let at = column * ROWS * F::BYTES;
             if M == 1 && at.is_multiple_of(LINE) {
+                // What comes after the end of these groups is the beginning of the next `V`.
+                let ahead = at + PREFETCH_BYTES;
+                let ahead = if ahead < group_bytes { ahead } else { ahead + skipped };
                 for weights in &weights {
-                    S::prefetch(weights.wrapping_add(at + PREFETCH_BYTES));
+                    S::prefetch(weights.wrapping_add(ahead));
                 }
             }
             let weights: [S::F; V] = std::array::from_fn(|v| F::load::<S>(weights[v].add(at)));

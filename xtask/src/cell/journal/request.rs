@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell::length::Length;
 use crate::cell::quiet::SweepQuiet;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +24,7 @@ pub(crate) struct Request {
     pub(crate) config: Option<String>,
     /// Words that stand for models.
     pub(crate) models: Option<Vec<String>>,
-    pub(crate) lengths: Option<Vec<u64>>,
+    pub(crate) lengths: Option<Vec<Length>>,
     pub(crate) max_tokens: Option<u64>,
     pub(crate) warmup_tokens: Option<u64>,
     pub(crate) timeout_s: Option<f64>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cell::quiet::{HostSample, parse_busy_ticks, parse_processors};
+use crate::cell::quiet::{HostSample, parse_busy_ticks, parse_processors, parse_stolen_ticks};
 use crate::sys::driver::{self, Answer, DriverFacts};
 use crate::sys::hardware::parse_keyed_count;
 
@@ -19,6 +19,7 @@ pub(crate) fn read_host_sample() -> HostSample {
     };
     HostSample {
         busy: stat.as_deref().and_then(parse_busy_ticks).map(ticks),
+        stolen: stat.as_deref().and_then(parse_stolen_ticks).map(ticks),
         processors: stat.as_deref().and_then(parse_processors),
         swapped_pages: swapped("pswpin")
             .zip(swapped("pswpout"))

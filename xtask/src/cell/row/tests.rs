@@ -17,6 +17,7 @@ fn row() -> Row {
             decode_ms: Some(589.27),
             decode_tok_s: Some(54.3),
             decode_kv_tokens: Some(512),
+            resolution_ms: None,
         },
         date: "2026-07-03".to_owned(),
         hardware: "NVIDIA_GB10_122GB".to_owned(),

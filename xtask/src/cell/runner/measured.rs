@@ -21,6 +21,9 @@ pub(crate) struct Measured {
     pub(crate) decode_tok_s: Option<f64>,
     /// Tokens in the KV cache when decode began, where the runner says so.
     pub(crate) decode_kv_tokens: Option<u64>,
+    /// What the last digit of its times stands for, in milliseconds, where they were written as text.
+    #[serde(skip)]
+    pub(crate) resolution_ms: Option<f64>,
 }
 
 impl Measured {
@@ -54,6 +57,7 @@ pub(crate) fn measured_from_report(report: &CellReport) -> Measured {
         decode_ms,
         decode_tok_s: per_second(steps, decode_ms),
         decode_kv_tokens: report.prompt.tokens,
+        resolution_ms: None,
     }
 }
 
@@ -65,6 +69,7 @@ pub(crate) fn measured_from_report(report: &CellReport) -> Measured {
 /// pass comes first. The output is to be given as a terminal shows it.
 pub(crate) fn parse_profile_text(output: &str) -> (Measured, Vec<String>) {
     let mut measured = Measured::default();
+    let (mut prefill_resolution_ms, mut decode_resolution_ms) = (None, None);
     for line in output.lines() {
         if let Some(text) = after_label(line, "Prompt tokens:") {
             measured.prompt_tokens = parse_count(text).or(measured.prompt_tokens);
@@ -72,13 +77,17 @@ pub(crate) fn parse_profile_text(output: &str) -> (Measured, Vec<String>) {
         if let Some(text) = after_label(line, "Generated tokens:") {
             measured.generated_tokens = parse_count(text).or(measured.generated_tokens);
         }
-        if let Some((ms, tok_s)) = after_label(line, "Prefill:").and_then(parse_phase) {
+        if let Some((ms, tok_s, resolution)) = after_label(line, "Prefill:").and_then(parse_phase) {
             (measured.prefill_ms, measured.prefill_tok_s) = (Some(ms), tok_s);
+            prefill_resolution_ms = Some(resolution);
         }
-        if let Some((ms, tok_s)) = after_label(line, "Decode:").and_then(parse_phase) {
+        if let Some((ms, tok_s, resolution)) = after_label(line, "Decode:").and_then(parse_phase) {
             (measured.decode_ms, measured.decode_tok_s) = (Some(ms), tok_s);
+            decode_resolution_ms = Some(resolution);
         }
     }
+    let resolutions = prefill_resolution_ms.into_iter().chain(decode_resolution_ms);
+    measured.resolution_ms = resolutions.reduce(f64::max);
     measured.decode_kv_tokens = measured.prompt_tokens;
     let unread = [
         ("Prompt tokens:", measured.prompt_tokens.is_none()),
@@ -121,6 +130,7 @@ pub(crate) fn parse_llama_bench_json(output: &str) -> Measured {
         decode_ms: decode.and_then(ms),
         decode_tok_s: decode.and_then(tok_s),
         decode_kv_tokens: depth,
+        resolution_ms: None,
     }
 }
 
@@ -194,13 +204,16 @@ fn without_separators(text: &str) -> Cow<'_, str> {
     if is_grouped { Cow::Owned(groups.concat() + fraction) } else { Cow::Borrowed(text) }
 }
 
-/// Reads `X ms (Y tok/s)`: the time, which may be 0 as it is printed, and the speed if it is a number.
-fn parse_phase(text: &str) -> Option<(f64, Option<f64>)> {
+/// Reads `X ms (Y tok/s)`: the time, which may be 0 as it is printed, the speed if it is a number, and what
+/// the last digit of the time stands for.
+fn parse_phase(text: &str) -> Option<(f64, Option<f64>, f64)> {
     let (ms, rest) = text.split_once("ms")?;
+    let decimals = ms.trim().split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let resolution_ms = 10_f64.powi(-i32::try_from(decimals).ok()?);
     let ms = parse_number(ms).filter(|ms| is_duration(ms) || *ms == 0.0)?;
     let tok_s = rest.trim().strip_prefix('(').and_then(|rest| rest.split_once("tok/s"));
     let tok_s = tok_s.and_then(|(tok_s, _)| parse_number(tok_s)).filter(is_duration);
-    Some((ms, tok_s))
+    Some((ms, tok_s, resolution_ms))
 }
 
 fn per_second(count: Option<u64>, ms: Option<f64>) -> Option<f64> {

@@ -1,6 +1,7 @@
 //! The `[server]` of a runner whose result is `openai-stream`: how to know that the server is ready,
 //! and how to ask it. It parses and checks; `cell::serving` talks to the server.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -151,7 +152,7 @@ pub(super) fn check_server(raw: RawServer) -> anyhow::Result<Server> {
         prompt,
         requests: raw.requests,
         body: raw.body,
-        model: Template::parse(&raw.model).context("`model`")?,
+        model: Template::parse(&raw.model, &BTreeMap::new()).context("`model`")?,
     })
 }
 

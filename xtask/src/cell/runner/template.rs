@@ -1,5 +1,7 @@
 //! Templates of arguments: text with placeholders in braces. `{{` and `}}` stand for braces.
 
+use std::collections::BTreeMap;
+
 use anyhow::{anyhow, bail};
 
 use crate::base::diagnostic::HintExt as _;
@@ -79,6 +81,11 @@ impl Placeholder {
 enum Piece {
     Text(String),
     Value(Placeholder),
+    /// A placeholder that the runner has made for itself, with its value.
+    Own {
+        name: String,
+        value: String,
+    },
 }
 
 /// Text with placeholders.
@@ -93,7 +100,8 @@ impl Template {
         Template { pieces: vec![Piece::Text(text.to_owned())] }
     }
 
-    pub(super) fn parse(text: &str) -> anyhow::Result<Template> {
+    /// Parses a template. `own` are the runner's own placeholders, with their values.
+    pub(super) fn parse(text: &str, own: &BTreeMap<String, String>) -> anyhow::Result<Template> {
         if text.contains('\0') {
             bail!("`{}` contains a NUL byte, which an argument cannot", text.escape_debug());
         }
@@ -116,7 +124,10 @@ impl Template {
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
             }
-            pieces.push(Piece::Value(find_placeholder(name)?));
+            pieces.push(match own.get(name) {
+                Some(value) => Piece::Own { name: name.to_owned(), value: value.clone() },
+                None => Piece::Value(find_placeholder(name, own)?),
+            });
             rest = after;
         }
         literal.push_str(rest);
@@ -124,6 +135,19 @@ impl Template {
             pieces.push(Piece::Text(literal));
         }
         Ok(Template { pieces })
+    }
+
+    /// The same with other values of placeholders.
+    pub(super) fn with_set(&self, set: &BTreeMap<String, String>) -> Template {
+        let replace = |piece: &Piece| {
+            let name = match piece {
+                Piece::Text(_) => return piece.clone(),
+                Piece::Value(placeholder) => placeholder.name(),
+                Piece::Own { name, .. } => name,
+            };
+            set.get(name).map_or_else(|| piece.clone(), |value| Piece::Text(value.clone()))
+        };
+        Template { pieces: self.pieces.iter().map(replace).collect() }
     }
 
     /// Whether it can only ever be the empty text.
@@ -143,6 +167,7 @@ impl Template {
             .map(|piece| match piece {
                 Piece::Text(text) => Some(text.clone()),
                 Piece::Value(placeholder) => placeholder.value(vars),
+                Piece::Own { value, .. } => Some(value.clone()),
             })
             .collect()
     }
@@ -156,6 +181,16 @@ pub(super) enum Argument {
 }
 
 impl Argument {
+    /// The same with other values of placeholders.
+    pub(super) fn with_set(&self, set: &BTreeMap<String, String>) -> Argument {
+        match self {
+            Argument::One(template) => Argument::One(template.with_set(set)),
+            Argument::Group(templates) => {
+                Argument::Group(templates.iter().map(|template| template.with_set(set)).collect())
+            }
+        }
+    }
+
     /// Whether any part of it speaks of this.
     pub(super) fn mentions(&self, wanted: Placeholder) -> bool {
         match self {
@@ -174,8 +209,16 @@ impl Argument {
     }
 }
 
-fn find_placeholder(name: &str) -> anyhow::Result<Placeholder> {
-    let known = || PLACEHOLDERS.iter().map(|(name, _)| *name);
+/// Whether a runner may have a placeholder of its own of this name.
+pub(super) fn is_free_name(name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    !name.is_empty()
+        && name.chars().all(is_word)
+        && !PLACEHOLDERS.iter().any(|(known, _)| *known == name)
+}
+
+fn find_placeholder(name: &str, own: &BTreeMap<String, String>) -> anyhow::Result<Placeholder> {
+    let known = || PLACEHOLDERS.iter().map(|(name, _)| *name).chain(own.keys().map(String::as_str));
     if let Some((_, placeholder)) = PLACEHOLDERS.iter().find(|(known, _)| *known == name) {
         return Ok(*placeholder);
     }

@@ -27,6 +27,15 @@ command = ["prog", "{model_path}", "{prompt_tokens}"]
 "#;
 
 #[test]
+fn a_runner_whose_result_is_its_log_needs_neither_model_nor_prompt() {
+    let text =
+        |result: &str| format!("result = {result:?}\ncommand = [\"train\", \"{{max_tokens}}\"]");
+    let runner = parse_runner("r", "r.toml", &text("log")).unwrap();
+    assert_eq!(runner.result, ResultFormat::Log);
+    assert!(error_of(&text("profile-text")).contains("nothing mentions {model_path} or {model}"));
+}
+
+#[test]
 fn a_command_line_is_rendered_argument_by_argument_without_a_shell() {
     let runner = parse_runner(
         "r",
@@ -83,6 +92,32 @@ fn an_unknown_placeholder_is_an_error_that_names_the_known_ones() {
         error.contains("`env`, variable `A`\n  caused by: unknown placeholder {x};"),
         "{error}"
     );
+}
+
+#[test]
+fn a_runner_may_have_placeholders_of_its_own_that_variants_set() {
+    let text = MINIMAL
+        .replace("result", "placeholders = { kv = \"f16\" }\nenv = { KV = \"<{kv}>\" }\nresult");
+    let text = text
+        .replace("\"{prompt_tokens}\"", "\"{prompt_tokens}\", \"{kv}\", [\"-t\", \"{threads}\"]");
+    let runner = parse_runner("r", "r.toml", &text).unwrap();
+    let rendered = |set: &[(&str, &str)]| {
+        let set = set.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let runner = runner.with_set(&set).map_err(|error| format!("{error:#}"))?;
+        let env = render_env(&runner, &vars()).remove("KV").unwrap();
+        Ok::<_, String>((render_command(&runner, &vars())[2..].join(" "), env))
+    };
+    let expected = |command: &str, env: &str| Ok((command.to_owned(), env.to_owned()));
+    assert_eq!(rendered(&[]), expected("512 f16", "<f16>"));
+    assert_eq!(rendered(&[("kv", "{x}"), ("threads", "2")]), expected("512 {x} -t 2", "<{x}>"));
+    let error = rendered(&[("kv_type", "q8_0")]).unwrap_err();
+    assert!(error.starts_with("runner `r` has no placeholder `kv_type` to set"), "{error}");
+    let error = error_of(&text.replace("{kv}>", "{kvv}>"));
+    assert!(error.contains("did you mean {kv}?"), "{error}");
+    for taken in ["model", "", "KV"] {
+        let text = text.replace("{ kv =", &format!("{{ \"{taken}\" ="));
+        assert!(error_of(&text).contains("is taken, or no name"), "{taken}");
+    }
 }
 
 #[test]
@@ -144,12 +179,12 @@ fn errors_of_the_definition_name_line_and_nearest_key() {
     assert_eq!(
         error_of("comand = []\nresult = \"report\"\n"),
         "error: r.toml:1: unknown key `comand`; expected one of `summary`, `result`, `models`, `command`, \
-         `env`, `build`, `counts_tokens`, `stops_at_end_of_sequence`, `oom_patterns`, `oom_ignore`, `server`\nhint: did you mean `command`?"
+         `env`, `placeholders`, `build`, `counts_tokens`, `stops_at_end_of_sequence`, `oom_patterns`, `oom_ignore`, `server`\nhint: did you mean `command`?"
     );
     assert_eq!(
         error_of("result = \"llama-bench\"\ncommand = []\n"),
         "error: r.toml:1: unknown value `llama-bench`; expected one of `report`, `profile-text`, \
-         `llama-bench-json`, `openai-stream`\nhint: did you mean `llama-bench-json`?"
+         `llama-bench-json`, `openai-stream`, `log`\nhint: did you mean `llama-bench-json`?"
     );
     let error = error_of("result = \"report\"\ncommand = [1]\n");
     assert!(error.contains("r.toml:2: a string, or an array of strings"), "{error}");

@@ -75,6 +75,7 @@ pub(crate) fn numbers_of(
         decode_ms,
         decode_tok_s: decode.and_then(decode_tok_s),
         decode_kv_tokens: prompt_tokens,
+        resolution_ms: None,
     };
     if measured.is_empty() {
         return Err("the answers hold no speed: too few pieces of text, or no counts".to_owned());

@@ -12,7 +12,7 @@ use super::{read, render_diff};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
 use crate::cell::executor::run::RealExecutor;
-use crate::cell::grid::{Cell, split_concurrency};
+use crate::cell::grid::Cell;
 use crate::cell::guard::RecordRule;
 use crate::cell::guard::file::read_guard;
 use crate::cell::health::{Look, Waited, Watched, await_health};
@@ -25,8 +25,10 @@ use crate::cell::spec::{CellSpec, report_path};
 use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file::resolve_models;
 use crate::oom::args::ConfirmArgs;
-use crate::oom::confirm::{Conclusion, Manner, choose_manner, conclude, plan_drop};
-use crate::oom_record::{OomEntry, RECORD_PATH, file as record_file};
+use crate::oom::confirm::{
+    Conclusion, Manner, Suffix, choose_manner, conclude, plan_drop, read_suffix,
+};
+use crate::oom_record::{CONFIRM_COMMAND, OomEntry, RECORD_PATH, file as record_file};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::launch_lock::LaunchLock;
@@ -35,7 +37,7 @@ use crate::sys::{clock, env, files, git, host, terminal};
 /// What was launched to confirm events, and what came of it. Git ignores it, as the record.
 const NOTES_PATH: &str = "benchmarks/.oom-confirm.jsonl";
 /// The command as the record names it.
-const COMMAND: &str = "oom-record confirm";
+const COMMAND: &str = CONFIRM_COMMAND;
 /// How long memory may take to come back.
 const RETURN_LIMIT: Duration = Duration::from_secs(30);
 
@@ -60,15 +62,14 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
         ));
     }
     let manner = choose_manner(settings.as_ref(), args)?;
-    let (model, concurrency) = match resolve_model(root, &args.model, &manner) {
-        Ok(model) => (model, 1),
-        // Of servers the number of streams is part of the name.
-        Err(error) => match split_concurrency(&args.model) {
-            (_, 1) => return Err(error),
-            (name, concurrency) => (resolve_model(root, name, &manner)?, concurrency),
-        },
-    };
+    let (model, suffix) = find_model(root, &args.model, &manner)?;
+    let variants = settings.as_ref().map_or(&[][..], |settings| &settings.variants);
+    let Suffix { change, max_tokens, concurrency } = read_suffix(suffix, variants)?;
     let (runner, _) = runner_store::read_runner(root, &manner.runner)?;
+    let runner = match change {
+        Some(variant) => variant.apply_to(&runner)?,
+        None => runner,
+    };
     if runner.server.is_none() && concurrency > 1 {
         return Err(anyhow::anyhow!("runner `{}` starts no server", runner.name))
             .hint("give the runner that measured it with --runner");
@@ -98,7 +99,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
             model: model.name.clone(),
             model_path: model.path.clone(),
             prompt_tokens: cell.len,
-            max_tokens: manner.max_tokens,
+            max_tokens: max_tokens.unwrap_or(manner.max_tokens),
             warmup_tokens: manner.warmup_tokens,
             threads: manner.threads,
             report: report_path(root, scratch.path()),
@@ -214,6 +215,25 @@ fn read_settings(root: &Path, entry: &OomEntry) -> Option<Settings> {
     journal.start().map(|start| start.settings.clone())
 }
 
+/// The model that a recorded name begins with, and what follows on it.
+fn find_model<'n>(
+    root: &Path,
+    name: &'n str,
+    manner: &Manner,
+) -> anyhow::Result<(ResolvedModel, Option<&'n str>)> {
+    let whole = match resolve_model(root, name, manner) {
+        Ok(model) => return Ok((model, None)),
+        Err(error) => error,
+    };
+    // A model's own name may have a plus.
+    let ends = name.match_indices('+').map(|(at, _)| at);
+    let parts = ends.rev().map(|at| (&name[..at], &name[at + 1..]));
+    let found = parts
+        .into_iter()
+        .find_map(|(model, suffix)| Some((resolve_model(root, model, manner).ok()?, Some(suffix))));
+    found.ok_or(whole)
+}
+
 /// The model, by its name or where the sweep found it.
 fn resolve_model(root: &Path, name: &str, manner: &Manner) -> anyhow::Result<ResolvedModel> {
     let words = [Some(name.to_owned()), manner.model_path.clone()];
@@ -224,10 +244,6 @@ fn resolve_model(root: &Path, name: &str, manner: &Manner) -> anyhow::Result<Res
         if let Some(model) = found {
             return Ok(model);
         }
-    }
-    if name.contains('+') {
-        return Err(anyhow::anyhow!("`{name}` is not a model; it may be the variant of one"))
-            .hint("a variant is launched by its comparison alone: use --ignore-oom-record there");
     }
     bail!("there is no model `{name}` any more")
 }

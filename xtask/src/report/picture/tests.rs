@@ -6,6 +6,8 @@ use roxmltree::{Document, Node};
 
 use super::*;
 use crate::cell::classify::Classification;
+use crate::cell::journal::{CellEnd, Entry, Journal};
+use crate::cell::quiet::QuietNote;
 use crate::report::sweep::{Outcome, SPEEDS_TOK_S, parse_sweep, tests::csv};
 
 fn picture(rows: &[Row]) -> String {
@@ -39,6 +41,32 @@ fn check(rows: &[Row]) {
     for number in ["NaN", "inf"] {
         assert!(!text.contains(&format!("\"{number}")) && !text.contains(&format!(" {number}")));
     }
+}
+
+#[test]
+fn what_was_disturbed_has_a_ring_and_says_why() {
+    let rows = [("a", 512, "3000.50", "54.30", ""), ("a", 2048, "2900.00", "51.00", "")];
+    let mut sweep = parse_sweep(&csv(&rows)).unwrap();
+    let rings = |sweep: &Sweep| picture(&sweep.rows).matches("<circle class=\"ring ").count();
+    let says =
+        |sweep: &Sweep| render_subtitle(sweep, "x.csv").join(" ").contains("ringed: disturbed");
+    assert_eq!((rings(&sweep), says(&sweep)), (0, false));
+    let end = CellEnd {
+        model: "a".to_owned(),
+        prompt_target_len: 2048,
+        row: Some("x".to_owned()),
+        quiet: Some(QuietNote {
+            disturbances: vec!["the process was stopped for 2.0 s".to_owned()],
+            ..QuietNote::default()
+        }),
+        ..CellEnd::default()
+    };
+    let entries = vec![Entry::CellEnd(Box::new(end))];
+    sweep.add_journal(&Journal { entries, ..Journal::default() });
+    assert_eq!((rings(&sweep), says(&sweep)), (2, true), "its prefill and its decode");
+    let text = picture(&sweep.rows);
+    assert_eq!(text.matches("; disturbed: the process was stopped for 2.0 s").count(), 2);
+    Document::parse(&text).unwrap();
 }
 
 #[test]
@@ -182,8 +210,15 @@ fn any_row() -> impl Strategy<Value = Row> {
             .prop_map(|(class, launched)| Outcome::NotMeasured { class, launched }),
     ];
     let length = prop::option::of(prop_oneof![1u64..40_000, Just(u64::MAX), Just(512)]);
-    (any::<String>(), length, outcome, prop::option::of(any::<String>()))
-        .prop_map(|(model, length, outcome, evidence)| Row { model, length, outcome, evidence })
+    (any::<String>(), length, outcome, prop::option::of(any::<String>())).prop_map(
+        |(model, length, outcome, evidence)| Row {
+            model,
+            length,
+            outcome,
+            evidence,
+            disturbed: None,
+        },
+    )
 }
 
 proptest! {

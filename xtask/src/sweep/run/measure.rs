@@ -20,7 +20,7 @@ use crate::cell::session::{End, Session, Watch};
 use crate::cell::spec::report_path;
 use crate::oom_record::render_prune_command;
 use crate::sweep::args::Args;
-use crate::sweep::repeats::pick_median;
+use crate::sweep::repeats::{find_whole_runs, pick_median, run_name};
 use crate::sweep::status::render_end;
 use crate::sweep::table::render_summary;
 use crate::sys::{files, terminal};
@@ -157,7 +157,25 @@ impl<'a, E: Executor> Sweep<'a, E> {
         Ok(Step::Next)
     }
 
+    /// Writes the row of a cell whose runs are all in the journal; whether there was one.
+    fn keep_earlier_runs(&mut self, cell: Cell<'_>) -> anyhow::Result<bool> {
+        let count = self.prepared.config.repeats;
+        let earlier = &self.book.output.earlier;
+        let Some(runs) = find_whole_runs(earlier, &cell.name(), cell.len, count) else {
+            return Ok(false);
+        };
+        let runs: Vec<CellEnd> = runs.into_iter().cloned().collect();
+        self.book.keep_earlier_runs(cell, &runs)?;
+        let text =
+            format!("[done] {} @ {}: its {count} runs are in the journal", cell.name(), cell.len);
+        self.book.progress.log(&text);
+        Ok(true)
+    }
+
     fn run_cell(&mut self, cell: Cell<'_>) -> anyhow::Result<Step> {
+        if self.keep_earlier_runs(cell)? {
+            return Ok(Step::Next);
+        }
         let standing = self.book.render_standing(self.session.guard());
         let status = format!("{} @ {}{standing}", cell.name(), cell.len);
         self.book.progress.set_status(self.book.done_cells, &status);
@@ -209,11 +227,12 @@ impl<'a, E: Executor> Sweep<'a, E> {
             if runs.last().is_some_and(|last| self.pause_after(last) == Step::Stop) {
                 return Ok(End::Interrupted);
             }
-            let end = self.launch(cell, Some(format!("run {number} of {count}")))?;
+            let end = self.launch(cell, Some(run_name(number, count)))?;
             if end.classification().is_some() || end.was_interrupted() {
                 return Ok(end);
             }
-            self.book.progress.log(&format!("{}, run {number} of {count}", render_end(cell, &end)));
+            let name = run_name(number, count);
+            self.book.progress.log(&format!("{}, {name}", render_end(cell, &end)));
             runs.push(end);
         }
         let (median, repeats) = pick_median(&runs);

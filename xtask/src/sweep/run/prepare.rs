@@ -24,6 +24,7 @@ use crate::sweep::args::Args;
 use crate::sweep::definition::{
     SweepConfig, choose_default_config, parse_lengths, parse_sweep_config, split_models,
 };
+use crate::sweep::repeats::find_whole_runs;
 use crate::sweep::table::{PlanLine, render_plan};
 use crate::sys::hardware::{Backend, HostFacts};
 use crate::sys::{boot, env, files, host, terminal};
@@ -78,11 +79,11 @@ pub(super) fn prepare(
     let config_text = files::read_text(&root.join(&config_path))
         .hint("definitions of sweeps are in bench-configs/sweep/")?;
     let config = parse_sweep_config(&config_path, &config_text, &request)?;
-    let grid =
-        plan_grid(model_store::resolve_models(root, &config.models)?, config.lengths.clone())?
-            .with_variants(&config.variants)
-            .with_concurrency(&config.concurrency)
-            .in_order(config.order);
+    let grid = plan_grid(model_store::resolve_models(root, &config.models)?, Vec::new())?
+        .with_pairs(&config.lengths, config.max_tokens)
+        .with_variants(&config.variants, config.plain)
+        .with_concurrency(&config.concurrency)
+        .in_order(config.order);
     for model in grid.models() {
         if let Some(note) = model
             .note
@@ -124,7 +125,8 @@ pub(super) fn prepare(
     let asked = RecordRule::from_flag(args.ignore_oom_record);
     let guard = read_guard(root, asked, memory_bytes)?
         .with_fakes(fakes.clone())
-        .with_variants(config.variants.clone());
+        .with_variants(config.variants.clone())
+        .with_max_tokens(config.max_tokens);
     let settings = Settings {
         config: config_path.clone(),
         runner: config.runner.clone(),
@@ -143,17 +145,18 @@ pub(super) fn prepare(
         big_cooldown_s: config.big_cooldown.as_secs_f64(),
         quiet: Some(config.quiet),
         variants: config.variants.clone(),
+        plain: Some(config.plain).filter(|plain| !plain),
         repeats: Some(config.repeats).filter(|repeats| *repeats > 1),
         order: Some(config.order).filter(|order| *order != Order::default()),
         cell_memory_limit_mb: config.cell_memory_limit_mb,
         fake_cells: fakes.iter().map(|f| format!("{}:{}:{}", f.model, f.len, f.class)).collect(),
         models: grid.models().iter().map(note_of).collect(),
     };
-    let variant_runners = config
-        .variants
-        .iter()
-        .map(|variant| (variant.name.clone(), runner.with_extra_args(&variant.args)))
-        .collect();
+    let mut variant_runners = BTreeMap::new();
+    for variant in &config.variants {
+        let runner = variant.apply_to(&runner)?;
+        variant_runners.insert(variant.name.clone(), runner);
+    }
     let prepared = Prepared {
         config_name: stem_of(&config_path),
         config_sha256: sha256_hex(config_text.as_bytes()),
@@ -190,7 +193,7 @@ impl Prepared {
                 model,
                 model_path,
                 prompt_tokens: len,
-                max_tokens: self.config.max_tokens,
+                max_tokens: self.max_tokens_of(cell),
                 warmup_tokens: self.config.warmup_tokens,
                 threads: self.config.threads,
                 report: report.to_owned(),
@@ -205,6 +208,11 @@ impl Prepared {
             timeout: self.config.timeout,
             memory_limit_bytes: limit_mb.map(|mb| mb.saturating_mul(1 << 20)),
         }
+    }
+
+    /// How many tokens a cell generates at most.
+    pub(super) fn max_tokens_of(&self, cell: Option<Cell<'_>>) -> u64 {
+        cell.and_then(|cell| self.grid.generate_of(cell)).unwrap_or(self.config.max_tokens)
     }
 
     /// The runner, with the arguments of the cell's variant.
@@ -242,7 +250,12 @@ pub(super) fn render_list(
             if admission == Admission::Fake(Classification::Oom) {
                 guard.note_true_oom(&cell.name(), cell.len);
             }
-            let (action, reason) = describe(state, &admission, retry_lost);
+            let (name, len) = (cell.name(), cell.len);
+            let (action, reason) =
+                match find_whole_runs(&journal, &name, len, prepared.config.repeats) {
+                    Some(_) => ("row".to_owned(), "its runs are in the journal".to_owned()),
+                    None => describe(state, &admission, retry_lost),
+                };
             PlanLine { model: cell.name(), len: cell.len, action, reason }
         })
         .collect();

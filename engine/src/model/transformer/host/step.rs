@@ -402,10 +402,26 @@ unsafe fn multiply(
     (stride, column): (usize, usize),
     add: bool,
 ) {
+    let first = column + groups.start * GROUP;
+    // SAFETY: as the caller vouches.
+    unsafe { multiply_to(projection, groups, inputs, out, (stride, first), add) }
+}
+
+/// The same, with the first group's products at element `at.1`.
+///
+/// # Safety
+/// As there.
+unsafe fn multiply_to(
+    projection: &Projection,
+    groups: std::ops::Range<usize>,
+    inputs: &Inputs<'_>,
+    out: &Share<'_, f32>,
+    (stride, first): (usize, usize),
+    add: bool,
+) {
     if groups.is_empty() {
         return;
     }
-    let first = column + groups.start * GROUP;
     // SAFETY: as the caller vouches.
     let output = unsafe { Output::new(*out, stride, first, add) };
     projection.weight.multiply(groups.clone(), inputs, &output);

@@ -21,6 +21,7 @@ fn the_four_lines_are_found_among_others() {
             decode_ms: Some(590.58),
             decode_tok_s: Some(54.18),
             decode_kv_tokens: Some(512),
+            resolution_ms: Some(0.01),
         }
     );
 }
@@ -39,7 +40,8 @@ fn what_is_no_number_stays_missing_and_is_noted() {
         "Prefill: 3.00 ms\nDecode: 0.00 ms (inf tok/s)\nPrompt tokens: -3\n\
          Generated tokens: many\n",
     );
-    let expected = Measured { prefill_ms: Some(3.0), decode_ms: Some(0.0), ..Measured::default() };
+    let (prefill_ms, decode_ms, resolution_ms) = (Some(3.0), Some(0.0), Some(0.01));
+    let expected = Measured { prefill_ms, decode_ms, resolution_ms, ..Measured::default() };
     assert_eq!(measured, expected);
     assert_eq!(
         notes,
@@ -53,7 +55,8 @@ fn what_is_no_number_stays_missing_and_is_noted() {
     let (measured, _) = parse_profile_text("Decode: NaN ms (2 tok/s)\nPrefill: 1e400 ms (3 tok/s)");
     assert_eq!(measured, Measured::default());
     let (measured, notes) = parse_profile_text("Decode: 5 ms (NaN tok/s)");
-    assert_eq!(measured, Measured { decode_ms: Some(5.0), ..Measured::default() });
+    let (decode_ms, resolution_ms) = (Some(5.0), Some(1.0));
+    assert_eq!(measured, Measured { decode_ms, resolution_ms, ..Measured::default() });
     assert_eq!(notes.len(), 1, "{notes:?}");
 }
 
@@ -125,6 +128,7 @@ fn the_longest_prompt_and_the_deepest_generation_are_read() {
         decode_ms: Some(5.0),
         decode_tok_s: Some(5.0),
         decode_kv_tokens: Some(512),
+        resolution_ms: None,
     };
     assert_eq!(parse_llama_bench_json(&format!("[{}]", tests.join(","))), expected);
     assert_eq!(parse_llama_bench_json(&tests.join("\n")), expected);

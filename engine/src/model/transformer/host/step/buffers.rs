@@ -1,6 +1,6 @@
 //! The buffers of a forward, and how threads share them.
 
-use super::experts;
+use super::{PREFILL_ROWS, experts};
 use crate::model::config::ModelConfig;
 use crate::model::kv_cache::{KvType, padded_dim};
 use crate::model::linear::{GROUP, QUANTISED, Quantised};
@@ -8,7 +8,7 @@ use crate::model::par::Share;
 use crate::model::transformer::host::{HostModel, Layer, SubLayer};
 
 /// Bytes of activations that prefill may hold where nobody says how many tokens it takes at once.
-const ACTIVATIONS: usize = 32 << 20;
+const ACTIVATIONS: usize = 48 << 20;
 /// Tokens that it takes then at most, and at least: the weights are read once for all of them.
 const CHUNK: std::ops::RangeInclusive<usize> = 64..=512;
 
@@ -66,7 +66,7 @@ pub(in crate::model::transformer::host) fn prefill_chunk(
     config: &ModelConfig,
 ) -> usize {
     let dim = padded_dim(config.head_dim, KvType::Q8_0);
-    let row = Buffers::new(model, config, dim, 1, 0).bytes();
+    let row = Buffers::new(model, config, dim, PREFILL_ROWS, 0).bytes() / PREFILL_ROWS;
     let fits = |tokens: &usize| tokens * row <= ACTIVATIONS;
     let halves = std::iter::successors(Some(*CHUNK.end()), |tokens| Some(tokens / 2));
     halves.take_while(|tokens| CHUNK.contains(tokens)).find(fits).unwrap_or(*CHUNK.start())
@@ -96,7 +96,8 @@ impl Buffers {
             partials: vec![0.0; partials],
             attended: vec![0.0; rows * padded(attended_width(config))],
             gate: vec![0.0; rows * ffn],
-            up: vec![0.0; rows * ffn],
+            // In prefill each item has room of its own for what it needs.
+            up: vec![0.0; if rows < PREFILL_ROWS { rows * ffn } else { 0 }],
             branch: vec![0.0; branch],
             experts: experts::Buffers::new(config, rows),
         }
