@@ -138,10 +138,37 @@ fn a_recorded_cell_is_launched_again_only_on_a_driver_that_is_well() {
         });
         run_sick(&lab, &nvml, &confirm)
     });
-    assert!(ran.stderr.contains("oom-record: not healthy yet: process 4000000"), "{}", ran.stderr);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let waited = ran.stderr.find("oom-record: not healthy yet: process 4000000");
+    let launched = ran.stderr.find("oom-record: launching m at 1024 tokens");
+    assert!(waited.is_some() && waited < launched, "{}", ran.stderr);
     assert!(ran.stderr.contains("the record is left as it is"), "{}", ran.stderr);
     assert!(ran.stderr.contains("the kernel logged `NVRM: Xid"), "{}", ran.stderr);
     assert_eq!(lab.read("launched.txt"), "1024\n");
     assert_eq!(lab.read("benchmarks/.oom-record"), event);
+}
+
+/// Other commands launch cells as well, and have no pause of their own in which to look.
+#[test]
+fn a_comparison_ends_where_a_run_has_left_the_driver_ill() {
+    let (lab, nvml) = sick_lab(
+        "if [ \"$X\" ]; then echo '4,2,2,-;NVRM: Xid (PCI:0000:01:00): 31, MMU fault' >> kernel.log; \
+         exit 1; fi",
+    );
+    lab.write(
+        "bench-configs/ab/default.toml",
+        "model = \"m\"\nrunner = \"ill\"\nprompt_tokens = 1024\nmax_tokens = 32\nmax_blocks = 8\nquiet = \"noted\"\n",
+    );
+    lab.commit("x");
+    let ran = run_sick(&lab, &nvml, &["ab", "--leg", "one:X=1", "--leg", "two:X="]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let said = "error: the driver is not healthy: the kernel logged `NVRM: Xid (PCI:0000:01:00): 31, MMU \
+                fault`\nhint: nothing was launched since";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let folder = format!("benchmarks/ab/{}", lab.names("benchmarks/ab")[0]);
+    let entries = lab.read_json_lines(format!("{folder}/samples.jsonl"));
+    let is = |event: &'static str| entries.iter().filter(move |entry| entry["event"] == event);
+    assert_eq!(is("run_end").next_back().unwrap()["leg"], "one", "it was the last");
+    assert_eq!(is("run_launch").count(), is("run_end").count());
+    assert_eq!(is("run_launch").count(), lab.read("launched.txt").lines().count());
 }
