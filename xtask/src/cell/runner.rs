@@ -62,6 +62,9 @@ pub(crate) enum ResultFormat {
     LlamaBenchJson,
     /// The command starts a server, which is measured by request; see `cell::serving`.
     OpenaiStream,
+    /// The JSON lines that it writes to the file that `ARC_PREREG_LOG` names, which ladders alone read:
+    /// for a program that loads no model and takes no prompt, such as a training run.
+    Log,
 }
 
 /// Which models a runner can load.
@@ -215,7 +218,8 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         command.iter().any(|argument| argument.mentions(wanted))
             || env.values().any(|value| value.mentions(wanted))
     };
-    if !mentions(Placeholder::Model) && !mentions(Placeholder::ModelPath) {
+    let is_log = raw.result == ResultFormat::Log;
+    if !is_log && !mentions(Placeholder::Model) && !mentions(Placeholder::ModelPath) {
         bail!(
             "nothing mentions {{model_path}} or {{model}}: every cell would measure the same model"
         );
@@ -238,7 +242,7 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         None => None,
     };
     // The client of a server makes the prompt.
-    if !is_server && !mentions(Placeholder::PromptTokens) {
+    if !is_server && !is_log && !mentions(Placeholder::PromptTokens) {
         bail!("nothing mentions {{prompt_tokens}}: every cell would measure the same length");
     }
     if raw.result == ResultFormat::Report && !mentions(Placeholder::Report) {

@@ -65,7 +65,7 @@ fn open_session(
         ),
         command: Some(command),
     };
-    Ok(Session::new(RealExecutor::new(ladder.root, interrupt), guard, finder))
+    Ok(Session::new(RealExecutor::new(ladder.root, interrupt), guard, finder).watching_health())
 }
 
 fn new(root: &Path, name: &str) -> anyhow::Result<Outcome> {

@@ -96,10 +96,11 @@ Out of memory:
 
 The driver's health:
   On a machine with a GPU it is looked at before the first launch and after each hard cell (one that
-  ended by a signal, a timeout or out of memory, or took over half of the memory): the driver
+  failed, ended by a signal, a timeout or out of memory, or took over half of the memory): the driver
   answers, free memory is back to within 2 %, no other process computes on the GPU, the kernel has
-  logged no new NVRM, Xid or amdgpu line, and neither heat nor power lowers clocks. If not, the
+  logged no new NVRM, Xid or amdgpu complaint, and neither heat nor power lowers clocks. If not, the
   sweep waits up to `big_cooldown_s`, then ends with exit code 2; reset or reboot, and --resume.
+  A desktop that was there before is no fault. With `device = \"cpu\"` nothing of this is looked at.
   Programs see the GPUs that CUDA_VISIBLE_DEVICES names; GPUs of two kinds are not mixed in one CSV.
 
 More axes than length:

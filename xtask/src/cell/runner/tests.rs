@@ -27,6 +27,15 @@ command = ["prog", "{model_path}", "{prompt_tokens}"]
 "#;
 
 #[test]
+fn a_runner_whose_result_is_its_log_needs_neither_model_nor_prompt() {
+    let text =
+        |result: &str| format!("result = {result:?}\ncommand = [\"train\", \"{{max_tokens}}\"]");
+    let runner = parse_runner("r", "r.toml", &text("log")).unwrap();
+    assert_eq!(runner.result, ResultFormat::Log);
+    assert!(error_of(&text("profile-text")).contains("nothing mentions {model_path} or {model}"));
+}
+
+#[test]
 fn a_command_line_is_rendered_argument_by_argument_without_a_shell() {
     let runner = parse_runner(
         "r",
@@ -177,7 +186,7 @@ fn errors_of_the_definition_name_line_and_nearest_key() {
     assert_eq!(
         error_of("result = \"llama-bench\"\ncommand = []\n"),
         "error: r.toml:1: unknown value `llama-bench`; expected one of `report`, `profile-text`, \
-         `llama-bench-json`, `openai-stream`\nhint: did you mean `llama-bench-json`?"
+         `llama-bench-json`, `openai-stream`, `log`\nhint: did you mean `llama-bench-json`?"
     );
     let error = error_of("result = \"report\"\ncommand = [1]\n");
     assert!(error.contains("r.toml:2: a string, or an array of strings"), "{error}");

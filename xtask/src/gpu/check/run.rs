@@ -126,7 +126,7 @@ fn open_session(
     }
     let commit = git::read_git_state(root).commit;
     let finder = Finder { commit, source: String::new(), command: Some("gpu-check") };
-    Ok(Session::new(RealExecutor::new(root, interrupt), guard, finder))
+    Ok(Session::new(RealExecutor::new(root, interrupt), guard, finder).watching_health())
 }
 
 fn find_binary(path: &Path) -> anyhow::Result<PathBuf> {

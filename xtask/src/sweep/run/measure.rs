@@ -9,7 +9,7 @@ use super::prepare::Prepared;
 use crate::base::count::render_count;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
-use crate::cell::classify::{Classification, ExitKind};
+use crate::cell::classify::Classification;
 use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
 use crate::cell::health::{Look, Waited, Watched, await_health};
@@ -188,16 +188,17 @@ impl<'a, E: Executor> Sweep<'a, E> {
         Ok(if is_last { Step::Next } else { self.pause_after(&end) })
     }
 
-    /// The pause after a launch; there is none after a cell that was not launched. After one that was hard
-    /// the machine must be as it was before the sweep.
+    /// The pause after a launch; there is none after a cell that was not launched. After one that was hard,
+    /// or failed, the machine must be as it was before the sweep.
     fn pause_after(&mut self, end: &End) -> Step {
         let End::Ran(outcome) = end else { return Step::Next };
-        let hard = self.was_hard(outcome);
-        let pause = self.prepared.cooldown(hard);
+        let memory_bytes = self.prepared.host.memory_bytes;
+        let pause = self.prepared.cooldown(outcome.was_hard(memory_bytes));
         if self.session.executor().pause(pause).is_none() {
             return Step::Stop;
         }
-        if hard && self.healthy.has_gpu() { self.await_health() } else { Step::Next }
+        let looks = self.healthy.has_gpu() && outcome.may_have_hurt_driver(memory_bytes);
+        if looks { self.await_health() } else { Step::Next }
     }
 
     fn await_health(&mut self) -> Step {
@@ -281,18 +282,6 @@ impl<'a, E: Executor> Sweep<'a, E> {
                 self.hint_stale_record(cell);
             }
         }
-    }
-
-    /// Whether a cell left the machine in need of a longer pause.
-    fn was_hard(&self, outcome: &CellOutcome) -> bool {
-        let ended_badly = matches!(
-            outcome.classification,
-            Some(Classification::Oom | Classification::FailTimeout)
-        ) || matches!(outcome.end.exit, ExitKind::Signal(_));
-        let half = self.prepared.host.memory_bytes.map(|bytes| bytes / 2);
-        let took_much =
-            outcome.end.rss_peak_bytes.zip(half).is_some_and(|(peak, half)| peak > half);
-        ended_badly || took_much
     }
 
     /// A file that is named for a GPU must not hold what the processor measured.

@@ -5,6 +5,7 @@ use std::fs;
 use super::*;
 use crate::base::scrub::Scrub;
 use crate::cell::child::ChildSpec;
+use crate::cell::classify::ExitKind;
 use crate::cell::classify::StopReason;
 use crate::cell::executor::scripted::{Ending, ScriptedExecutor};
 use crate::cell::grid::plan_grid;
@@ -261,6 +262,18 @@ fn health_is_looked_at_after_a_hard_cell_and_only_where_there_is_a_gpu() {
     executor.looks = vec![healthy.clone()];
     let left = place.sweep_on("", executor, healthy.clone());
     assert_eq!((left.launched.len(), left.looked), (3, 1), "two of three cells were easy");
+
+    let place = Place::new();
+    let mut executor = ScriptedExecutor::new(|spec| {
+        Ok(if is_at(spec, 512) {
+            Ending::exit(1, "illegal access\n")
+        } else {
+            Ending::measured(50.0)
+        })
+    });
+    executor.looks = vec![healthy.clone()];
+    let left = place.sweep_on("", executor, healthy.clone());
+    assert_eq!((left.launched.len(), left.looked), (3, 1), "a failure is one by exit code, too");
 
     let place = Place::new();
     let mut executor = ScriptedExecutor::new(crashes_at_512);
