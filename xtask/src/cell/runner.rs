@@ -275,7 +275,7 @@ impl Runner {
     /// The same runner with other values of its own placeholders, or of {threads} or {warmup_tokens}.
     ///
     /// # Errors
-    /// It has no such placeholder.
+    /// It has no such placeholder, or nothing mentions it: a change without an effect would be measured.
     pub(crate) fn with_set(&self, set: &BTreeMap<String, String>) -> anyhow::Result<Runner> {
         let of_all = [Placeholder::Threads, Placeholder::WarmupTokens].map(Placeholder::name);
         let may_set: Vec<&str> = self.own.iter().map(String::as_str).chain(of_all).collect();
@@ -286,6 +286,16 @@ impl Runner {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("it has {}", may_set.join(", ")),
             });
+        }
+        let mentions = |name: &str| {
+            self.command.iter().any(|argument| argument.mentions_name(name))
+                || self.env.values().any(|value| value.mentions_name(name))
+        };
+        if let Some(name) = set.keys().find(|name| !mentions(name)) {
+            bail!(
+                "nothing in runner `{}` mentions {{{name}}}: to set it changes nothing",
+                self.name
+            );
         }
         Ok(Runner {
             command: self.command.iter().map(|argument| argument.with_set(set)).collect(),

@@ -112,6 +112,8 @@ fn a_runner_may_have_placeholders_of_its_own_that_variants_set() {
     assert_eq!(rendered(&[("kv", "{x}"), ("threads", "2")]), expected("512 {x} -t 2", "<{x}>"));
     let error = rendered(&[("kv_type", "q8_0")]).unwrap_err();
     assert!(error.starts_with("runner `r` has no placeholder `kv_type` to set"), "{error}");
+    let error = rendered(&[("warmup_tokens", "0")]).unwrap_err();
+    assert_eq!(error, "nothing in runner `r` mentions {warmup_tokens}: to set it changes nothing");
     let error = error_of(&text.replace("{kv}>", "{kvv}>"));
     assert!(error.contains("did you mean {kv}?"), "{error}");
     for taken in ["model", "", "KV"] {
