@@ -115,6 +115,14 @@ impl Look {
         notes
     }
 
+    /// The look with everybody who computes now counted to the machine.
+    pub(crate) fn with_all_standing(mut self) -> Look {
+        if let DriverLook::Answers(state) = &mut self.driver {
+            state.standing.extend(state.processes.clone());
+        }
+        self
+    }
+
     /// The look with what must be back when a run goes on under the same start of machine and driver:
     /// the GPUs' own memory. Else there is nothing to compare with.
     pub(crate) fn for_resumption(&self, is_another_boot: bool) -> Option<Look> {

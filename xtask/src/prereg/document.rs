@@ -335,6 +335,12 @@ impl Document {
         std::iter::once(self.protocol.prompt_tokens).chain(own).collect()
     }
 
+    /// The most steps that a launch can have.
+    pub(crate) fn most_steps(&self) -> u64 {
+        let own = self.oracles.iter().filter_map(|oracle| oracle.steps);
+        own.fold(self.protocol.steps, u64::max)
+    }
+
     /// The rung that everything is compared with.
     pub(crate) fn base(&self) -> &Rung {
         &self.rungs[0]

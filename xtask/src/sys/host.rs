@@ -33,14 +33,6 @@ pub(crate) fn read_total_memory_bytes() -> Option<u64> {
     [total, read_cgroup_limit_bytes()].into_iter().flatten().min()
 }
 
-/// Whether a process has been stopped by a signal or a debugger.
-pub(crate) fn is_stopped(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything.
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    matches!(state, Some('T' | 't'))
-}
-
 /// Memory that could be had now without swapping.
 pub(crate) fn read_available_memory_bytes() -> Option<u64> {
     let available = read_meminfo_bytes("MemAvailable:");

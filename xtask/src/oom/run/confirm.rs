@@ -28,7 +28,7 @@ use crate::oom::args::ConfirmArgs;
 use crate::oom::confirm::{
     Conclusion, Manner, Suffix, choose_manner, conclude, plan_drop, read_suffix,
 };
-use crate::oom_record::{OomEntry, RECORD_PATH, file as record_file};
+use crate::oom_record::{CONFIRM_COMMAND, OomEntry, RECORD_PATH, file as record_file};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::launch_lock::LaunchLock;
@@ -37,7 +37,7 @@ use crate::sys::{clock, env, files, git, host, terminal};
 /// What was launched to confirm events, and what came of it. Git ignores it, as the record.
 const NOTES_PATH: &str = "benchmarks/.oom-confirm.jsonl";
 /// The command as the record names it.
-const COMMAND: &str = "oom-record confirm";
+const COMMAND: &str = CONFIRM_COMMAND;
 /// How long memory may take to come back.
 const RETURN_LIMIT: Duration = Duration::from_secs(30);
 
