@@ -140,29 +140,38 @@ fn round_values(document: &Document, round: &Round) -> Value {
     }
 }
 
-/// What a rule rests on: each read that it uses, with its interval, its bars and the null rung.
+/// What a rule rests on: each read that it uses, with its interval, its bars and the null rung. A rule
+/// that uses none took what the others left: then the primary read, beside their bars.
 fn evidence(document: &Document, round: &Round, rule: &Rule) -> Vec<Value> {
+    let own: Vec<&str> =
+        reads_of(&rule.when).into_iter().filter(|id| document.read(id).is_some()).collect();
+    let (reads, rules) = match (own.is_empty(), document.primary()) {
+        (true, Some(primary)) => (vec![primary.id.as_str()], document.rules.as_slice()),
+        _ => (own, std::slice::from_ref(rule)),
+    };
     let told = |id: &str| {
         let outcome = round.reads.iter().find(|outcome| outcome.id == id)?;
         let formula = &document.read(id)?.value;
         let show = |value: f64| figure(&Number::Known(value), formula);
         let certainty = outcome.certainty.as_ref();
-        let is_about = |clause: &&Expr| reads_of(clause).contains(&id);
+        let clauses = rules.iter().flat_map(|rule| rule.when.clauses());
         let bars: Vec<String> =
-            rule.when.clauses().into_iter().filter(is_about).map(Expr::to_string).collect();
+            clauses.filter(|clause| reads_of(clause).contains(&id)).map(Expr::to_string).collect();
         Some(context! {
             id,
+            bars,
             value => figure(&outcome.value.0, formula),
+            failed_by => outcome.failed_by,
+            single => certainty.is_some_and(|one| one.interval.is_none()),
             interval => certainty.and_then(|one| one.interval).map(|interval| {
                 format!("{} to {}", show(interval.low), show(interval.high))
             }),
             null_apart => certainty
                 .and_then(|one| one.null_apart)
                 .map(|apart| show(apart).trim_start_matches('+').to_owned()),
-            bars,
         })
     };
-    reads_of(&rule.when).into_iter().filter_map(told).collect()
+    reads.into_iter().filter_map(told).collect()
 }
 
 fn metric_values(document: &Document, round: &Round, metric: &Metric) -> Value {

@@ -145,6 +145,7 @@ fn took(decode_ms: f64) -> anyhow::Result<Ending> {
 fn end_of(lab: &Lab, ran: &Ran) -> String {
     match judge(&lab.document, &ran.records).phase {
         Phase::Decided { rule, .. } => format!("decided by {rule}"),
+        Phase::NotShown { rule, why } => format!("{rule} is not shown: {why}"),
         Phase::Undecided { why } => format!("undecided: {why}"),
         phase => format!("open: {phase:?}"),
     }
@@ -238,6 +239,19 @@ fn what_the_base_does_not_report_is_found_at_the_first_launch() {
     let told = end_of(&lab, &ran);
     let why = "it reported no ms: its report has no number at `timing.decode_ms`";
     assert!(told.contains(why), "{told}");
+}
+
+#[test]
+fn a_gain_below_what_the_base_again_shows_is_not_shown_and_lands_nothing() {
+    let lab = Lab::new();
+    // The base, the item 15 % faster over a bar of 10 %, and the base again 22.75 % slower.
+    let mut times = [100.0, 85.0, 122.75].into_iter();
+    let ran = lab.run(|_| took(times.next().unwrap()));
+    assert_eq!(ran.ended.as_ref().unwrap(), &HowEnded::Complete);
+    assert_eq!(
+        end_of(&lab, &ran),
+        "land is not shown: gain = +15.00 % is within the noise, the base measured again is 22.75 % apart"
+    );
 }
 
 #[test]
