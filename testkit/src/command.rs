@@ -16,8 +16,22 @@ const LIMIT: Duration = Duration::from_secs(180);
 const GRACE: Duration = Duration::from_secs(5);
 /// Prefixes of variables that steer the programs under test, or git.
 const STEERING: &[&str] = &[
-    "ARC_", "BENCH_", "CANDLE_", "CUBLAS_", "CUDA", "GGML_", "GIT_", "LLAMA_", "MALLOC_",
-    "MLXCEL_", "NVCC", "NVIDIA_", "OMP_", "RAYON_",
+    "ARC_",
+    "BENCH_",
+    "CANDLE_",
+    "CUBLAS_",
+    "CUDA",
+    "GGML_",
+    "GIT_",
+    "LLAMA_",
+    "MALLOC_",
+    "MKL_",
+    "MLXCEL_",
+    "NVCC",
+    "NVIDIA_",
+    "OMP_",
+    "OPENBLAS_",
+    "RAYON_",
 ];
 /// Single variables that do.
 const STEERING_NAMES: &[&str] = &["CARGO_TARGET_DIR", "RUSTFLAGS", "RUST_BACKTRACE"];

@@ -7,6 +7,7 @@
 pub(crate) mod capture;
 pub(crate) mod child;
 pub(crate) mod classify;
+pub(crate) mod environment;
 pub(crate) mod evidence;
 pub(crate) mod executor;
 pub(crate) mod grid;

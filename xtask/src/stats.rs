@@ -10,6 +10,7 @@ pub(crate) mod location;
 pub(crate) mod memory_curve;
 pub(crate) mod power;
 pub(crate) mod schedule;
+pub(crate) mod sequence;
 pub(crate) mod slope;
 pub(crate) mod student;
 pub(crate) mod verdict;

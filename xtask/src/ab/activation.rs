@@ -79,6 +79,18 @@ fn unknown(reason: &str) -> Activation {
     Activation::Unknown { reason: reason.to_owned() }
 }
 
+/// Whether two legs, for all that their programs tell, ran with the same settings.
+pub(crate) fn has_same_effect(
+    variables: &[(String, String)],
+    one: &CellReport,
+    other: &CellReport,
+) -> bool {
+    let tells = |report: &CellReport| {
+        variables.iter().all(|(name, _)| find(&report.environment, name).is_some())
+    };
+    tells(one) && tells(other) && describe_differences(variables, one, other).is_empty()
+}
+
 /// Whether the program looked at the variable in the leg, and did not see it in base.
 fn check_consulted(
     name: &str,
@@ -89,7 +101,9 @@ fn check_consulted(
     let inert = |reason, nearest| Some(Activation::Inert { reason, nearest });
     let Some(seen) = find(&leg.environment, name) else {
         let consulted = leg.environment.iter().chain(&base.environment).map(|var| &*var.name);
-        let near = nearest(name, consulted.chain(KNOWN_VARIABLES)).map(str::to_owned);
+        // The name itself is known, and is not what was meant.
+        let others = consulted.chain(KNOWN_VARIABLES).filter(|other| *other != name);
+        let near = nearest(name, others).map(str::to_owned);
         return inert(format!("the program never consulted {name}"), near);
     };
     if seen.raw.as_deref() != Some(value) {

@@ -52,6 +52,9 @@ pub(crate) struct AbResult {
     pub(crate) dirty: Option<bool>,
     pub(crate) engine: Option<EngineInfo>,
     pub(crate) model: Option<ModelInfo>,
+    /// Hash of what every run inherited from the shell, and the switches in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) inherited: Option<InheritedShown>,
     /// How the base leg changed from run to run.
     pub(crate) drift: Option<Drift>,
     pub(crate) legs: Vec<LegResult>,
@@ -61,6 +64,13 @@ pub(crate) struct AbResult {
     pub(crate) notes: Vec<String>,
     /// Why the exit code is 1; empty where it is 0.
     pub(crate) violations: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct InheritedShown {
+    pub(crate) sha256: String,
+    /// `NAME=VALUE` of what is known to change speed or memory.
+    pub(crate) switches: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -186,6 +196,10 @@ pub(crate) fn analyse(start: &AbStart, log: &Log) -> anyhow::Result<AbResult> {
         dirty: start.dirty,
         engine: report.map(|report| report.engine.clone()),
         model: report.map(|report| report.model.clone()),
+        inherited: start.inherited.as_ref().map(|inherited| InheritedShown {
+            sha256: inherited.sha256.clone(),
+            switches: inherited.switches(),
+        }),
         drift: drift(&table),
         legs,
         gates,

@@ -22,12 +22,17 @@ Examples:
   cargo xtask ab --leg small:ARC_ALLOC_CACHE_MAX_MB=1 --gate 'decode_tok_s >= -1%' \\
       --gate 'small.driver_frees_per_step == 0' --pairs 12
       A bound as a leg, and the conditions that it must meet.
+  cargo xtask ab --env ARC_CANDLE_ALLOC_CACHE=0 --until-decided
+      The same with as few blocks as the difference needs.
   cargo xtask ab --env ARC_CANDLE_ALLOC_CACHE=0 --baseline-bin /tmp/decode-bench-before
       Is the switched leg as fast as the build before the change?
   cargo xtask ab --env ARC_CANDLE_ALLOC_CACHE=0 -- --host-driver mmap
       Arguments after `--` go to the runner of every leg.
   cargo xtask ab --report benchmarks/ab/2026-11-30-arc-candle-alloc-cache-0-tiny
       Judge the runs of an earlier comparison again and rewrite its report.
+
+Metrics: decode_tok_s, ms_per_token, prefill_tok_s, load_ms, driver_allocs_per_step,
+driver_frees_per_step, alloc_ms_per_step, live_peak_mib, rss_peak_mib, slope_mib_per_token.
 
 Gates: METRIC OP BOUND, where OP is >=, <=, >, <, == or !=. A bound in percent is a change against
 base, a plain number bounds the metric itself. LEG.METRIC names a leg; without one, the gate holds for
@@ -58,6 +63,10 @@ pub(crate) struct Args {
     /// than the margin, at most 40 or for 2.5 minutes].
     #[arg(long, value_name = "N")]
     pub(crate) pairs: Option<usize>,
+    /// Stop as soon as the difference is beyond zero and the noise, or within the margin, by an interval
+    /// that holds at every look with 99 % confidence; it takes at least ten blocks.
+    #[arg(long, conflicts_with = "pairs")]
+    pub(crate) until_decided: bool,
     /// The smallest difference that matters, in percent [default: 1].
     #[arg(long, value_name = "PCT")]
     pub(crate) margin: Option<f64>,
@@ -79,22 +88,29 @@ pub(crate) struct Args {
     /// Compare even if the OOM record has this model at this length.
     #[arg(long)]
     pub(crate) ignore_oom_record: bool,
-    /// Print result.json to stdout instead of the table.
+    /// Say nothing of the progress on stderr.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// Print result.json to stdout instead of the table and the verdicts.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Go on with an interrupted comparison; its samples.jsonl says what it compares.
+    /// Go on with an interrupted comparison; its samples.jsonl says what it compares. A definition
+    /// outside the checkout is given again with --config.
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "env", "leg", "model", "prompt_tokens", "max_tokens", "pairs", "margin", "gate", "seed",
-        "config", "runner", "allow_different_output", "runner_args",
+        "env", "leg", "model", "prompt_tokens", "max_tokens", "pairs", "until_decided", "margin", "gate",
+        "seed", "runner", "allow_different_output", "runner_args",
     ])]
     pub(crate) resume: Option<PathBuf>,
     /// Judge the runs of an earlier comparison again, and rewrite its result.json and report.md.
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "env", "leg", "model", "prompt_tokens", "max_tokens", "pairs", "margin", "gate", "seed",
-        "config", "runner", "allow_different_output", "runner_args", "baseline_bin",
+        "env", "leg", "model", "prompt_tokens", "max_tokens", "pairs", "until_decided", "margin", "gate",
+        "seed", "config", "runner", "allow_different_output", "runner_args", "baseline_bin",
         "ignore_oom_record", "resume",
     ])]
     pub(crate) report: Option<PathBuf>,
+    /// With --report: write nothing, and exit with 1 if the files differ from what the runs say.
+    #[arg(long, requires = "report")]
+    pub(crate) check: bool,
     /// Arguments for the runner of every leg, after its own.
     #[arg(last = true, value_name = "RUNNER_ARGS")]
     pub(crate) runner_args: Vec<String>,

@@ -15,6 +15,8 @@ pub(crate) use legs::{BASE, Leg, LegRole, NULL};
 
 mod legs;
 
+/// More blocks than anybody may ask for.
+pub(crate) const MAX_BLOCKS: usize = 10_000;
 /// Fewer blocks than this show nothing.
 const FEWEST_BLOCKS: usize = 5;
 
@@ -38,8 +40,12 @@ pub(crate) struct AbPlan {
     pub(crate) legs: Vec<Leg>,
     pub(crate) min_blocks: usize,
     pub(crate) max_blocks: usize,
-    /// No pair of blocks is started after this many minutes; none for a fixed number of blocks.
+    /// No pair of blocks is started that would end more than a tenth after this many minutes; none for a
+    /// fixed number of blocks.
     pub(crate) max_minutes: Option<f64>,
+    /// Whether it stops as soon as the verdict is there, by an interval that holds at every look.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) until_decided: bool,
     /// The smallest difference that matters, in percent.
     pub(crate) margin_pct: f64,
     /// The metric whose verdict is the headline.
@@ -59,6 +65,10 @@ pub(crate) struct AbPlan {
     pub(crate) max_other_load_pct: f64,
     /// Whether different tokens are noted instead of refused.
     pub(crate) allow_different_output: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl AbPlan {
@@ -111,6 +121,7 @@ struct RawAb {
     min_blocks: usize,
     max_blocks: usize,
     max_minutes: f64,
+    until_decided: bool,
     margin_pct: f64,
     primary: String,
     gates: Vec<String>,
@@ -146,6 +157,7 @@ impl Default for RawAb {
             min_blocks: 6,
             max_blocks: 40,
             max_minutes: 2.5,
+            until_decided: false,
             margin_pct: 1.0,
             primary: Metric::DecodeTokS.name().to_owned(),
             gates: Vec::new(),
@@ -189,6 +201,7 @@ pub(crate) fn parse_ab(definition: Option<(&str, &str)>, args: &Args) -> anyhow:
         min_blocks: args.pairs.unwrap_or(raw.min_blocks),
         max_blocks: args.pairs.unwrap_or(raw.max_blocks),
         max_minutes: args.pairs.is_none().then_some(raw.max_minutes),
+        until_decided: args.until_decided || (raw.until_decided && args.pairs.is_none()),
         margin_pct: args.margin.unwrap_or(raw.margin_pct),
         primary,
         gates: given(&args.gate, raw.gates),
@@ -215,7 +228,7 @@ fn check_numbers(plan: &AbPlan) -> anyhow::Result<()> {
         min_blocks <= max_blocks,
         "min_blocks {min_blocks} is more than max_blocks {max_blocks}"
     );
-    ensure!(*max_blocks <= 10_000, "{max_blocks} blocks are too many");
+    ensure!(*max_blocks <= MAX_BLOCKS, "{max_blocks} blocks are too many");
     ensure!(plan.prompt_tokens > 0, "prompt_tokens must be at least 1");
     ensure!(plan.max_tokens >= 2, "max_tokens must be at least 2, or no decode step is run");
     for (name, value) in [

@@ -154,7 +154,10 @@ pub(crate) fn check_gate(gate: &Gate, subject: &Subject<'_>) -> GateResult {
         leg: subject.leg.to_owned(),
         outcome,
         reason,
-        warning: check_against_noise(gate, subject),
+        // What was shown in spite of the noise needs no warning of it.
+        warning: (outcome != GateOutcome::Passed)
+            .then(|| check_against_noise(gate, subject))
+            .flatten(),
     };
     // Changes come in percent, bounds on them are fractions, as in a ladder's rules.
     let (bound, unit, interval) = match gate.bound {

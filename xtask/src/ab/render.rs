@@ -4,6 +4,7 @@
 use super::activation::Activation;
 use super::analysis::{AbResult, LegResult, VersusBase};
 use super::attribution::SwitchAttribution;
+use super::config::MAX_BLOCKS;
 use super::figures::{show_change, show_interval, show_size, verdict_word};
 use super::metric::Metric;
 use super::same_work::WorkCheck;
@@ -23,6 +24,19 @@ pub(crate) fn render_verdicts(result: &AbResult) -> Vec<String> {
     partial.into_iter().chain(lines).collect()
 }
 
+/// What a result means, a line each: verdicts, attribution, gates, notes.
+pub(crate) fn render_summary(result: &AbResult) -> String {
+    let mut lines = render_verdicts(result);
+    for leg in &result.legs {
+        if let Some(found) = &leg.attribution {
+            lines.push(format!("{}: {}", leg.leg.name, describe_attribution(found)));
+        }
+    }
+    lines.extend(render_gate_lines(result));
+    lines.extend(result.notes.iter().map(|note| format!("note: {note}")));
+    lines.join("\n")
+}
+
 fn render_verdict(result: &AbResult, leg: &LegResult) -> Option<String> {
     let primary = result.plan.primary;
     let word = verdict_word(primary, leg.verdict?);
@@ -31,13 +45,17 @@ fn render_verdict(result: &AbResult, leg: &LegResult) -> Option<String> {
     if let Some(why) = &leg.why {
         line += &format!(": {why}");
     } else if let Some(versus) = versus {
-        line += &format!(", {}", describe_change(primary, versus));
+        let kind = if result.plan.until_decided { "99 % sequence" } else { "95 % interval" };
+        line += &format!(", {}", describe_change(primary, versus, kind));
     }
     if let Activation::Unknown { reason } = &leg.activation {
         line += &format!("; activation unknown: {reason}");
     }
     if leg.work == WorkCheck::Unknown {
         line += "; same work unknown";
+    }
+    if let Some(inherited) = result.inherited.as_ref().filter(|it| !it.switches.is_empty()) {
+        line += &format!("; inherited from the shell: {}", inherited.switches.join(", "));
     }
     let takes_part =
         |other: &&LegResult| other.leg.role.is_reference() || other.leg.name == leg.leg.name;
@@ -50,10 +68,10 @@ fn render_verdict(result: &AbResult, leg: &LegResult) -> Option<String> {
 }
 
 /// The change of a metric with its interval and noise floor, and what it takes to see more.
-fn describe_change(metric: Metric, versus: &VersusBase) -> String {
+fn describe_change(metric: Metric, versus: &VersusBase, kind: &str) -> String {
     let scale = versus.scale;
     let mut text = format!(
-        "{} {} (95 % interval {}, {} block{}",
+        "{} {} ({kind} {}, {} block{}",
         metric.label(),
         show_change(metric, scale, versus.change),
         show_interval(metric, scale, versus.interval),
@@ -71,7 +89,8 @@ fn describe_change(metric: Metric, versus: &VersusBase) -> String {
         }
         text += &match versus.blocks_needed {
             Some(needed) => {
-                format!("; one as large as the margin takes about {needed} blocks")
+                let blocks = describe_blocks(needed);
+                format!("; one as large as the margin takes {blocks} blocks")
             }
             None => "; no number of blocks shows one as large as the margin".to_owned(),
         };
@@ -80,6 +99,11 @@ fn describe_change(metric: Metric, versus: &VersusBase) -> String {
         text += "; real, but smaller than the margin";
     }
     text
+}
+
+/// A number of blocks that nobody would run is no more than that.
+fn describe_blocks(blocks: usize) -> String {
+    if blocks > MAX_BLOCKS { format!("more than {MAX_BLOCKS}") } else { format!("about {blocks}") }
 }
 
 /// What the switch explains, in a sentence.

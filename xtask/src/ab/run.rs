@@ -8,9 +8,7 @@ use std::path::Path;
 
 use crate::ab::analysis::{AbResult, analyse};
 use crate::ab::args::Args;
-use crate::ab::render::{
-    describe_attribution, render_gate_lines, render_legs_table, render_verdicts,
-};
+use crate::ab::render::{render_legs_table, render_summary};
 use crate::base::outcome::Outcome;
 use crate::cell::executor::run::RealExecutor;
 use crate::sys::interrupt::Interrupt;
@@ -26,6 +24,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     if let Some(folder) = &args.report {
         let (start, log) = output::read_earlier(folder)?;
         let result = analyse(&start, &log)?;
+        if args.check {
+            return output::check_result(root, folder, &start, &result);
+        }
         output::write_result(root, folder, &start, &result)?;
         return Ok(finish(&result, &folder.to_string_lossy(), args));
     }
@@ -38,7 +39,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         Err(error) => return Err(error),
     };
     let executor = RealExecutor::new(root, interrupt);
-    let mut comparison = measure::Comparison::start(root, prepared, guard, executor)?;
+    let mut comparison = measure::Comparison::start(root, prepared, guard, executor, args.quiet)?;
     let ran = comparison.run();
     // Whatever ended the runs: what they showed so far is on disk as a report.
     let result = analyse(comparison.start_entry(), comparison.log())?;
@@ -50,27 +51,19 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     Ok(if interrupt.is_set() { Outcome::Interrupted } else { outcome })
 }
 
-/// Prints the table to stdout and what it means to stderr, or the whole result to stdout.
+/// Prints the table and what it means to stdout; or the whole result, and what it means to stderr.
 fn finish(result: &AbResult, folder: &str, args: &Args) -> Outcome {
+    let said = render_summary(result);
     if args.json {
         terminal::data(&output::render_json(result));
     } else {
-        terminal::data(render_legs_table(result).trim_end());
+        terminal::data(&format!("{}\n\n{said}", render_legs_table(result).trim_end()));
     }
-    for leg in &result.legs {
-        if let Some(found) = &leg.attribution {
-            terminal::log(&format!("{}: {}", leg.leg.name, describe_attribution(found)));
+    if !args.quiet {
+        if args.json {
+            terminal::log(&said);
         }
+        terminal::log(&format!("ab: wrote `{folder}`"));
     }
-    for line in render_gate_lines(result) {
-        terminal::log(&line);
-    }
-    for note in &result.notes {
-        terminal::log(&format!("note: {note}"));
-    }
-    for line in render_verdicts(result) {
-        terminal::log(&line);
-    }
-    terminal::log(&format!("ab: wrote `{folder}`"));
     if result.violations.is_empty() { Outcome::Done } else { Outcome::Violation }
 }

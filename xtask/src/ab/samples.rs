@@ -10,11 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use super::config::AbPlan;
 use crate::cell::classify::Classification;
+use crate::cell::environment::Inherited;
 use crate::cell::journal::{Evidence, ProcessNote};
 use crate::cell::pins::{Pins, diff_pins};
 use crate::cell::quiet::QuietNote;
 use crate::cell::runner::Measured;
 use crate::sys::hardware::HostFacts;
+use packed::{pack, unpack};
+
+pub(crate) mod packed;
 
 /// The `schema` number that this version writes.
 pub(crate) const SCHEMA: u32 = 1;
@@ -49,6 +53,10 @@ pub(crate) struct AbStart {
     pub(crate) dirty: Option<bool>,
     /// Set variables that can change what is measured, in the shell; base has the legs' removed.
     pub(crate) environment: BTreeMap<String, String>,
+    /// What every run inherits besides what the runner and the legs set or remove; `None` in samples that
+    /// did not note it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) inherited: Option<Inherited>,
 }
 
 /// SHA-256 of what must be the same in every run, in lower-case hex.
@@ -155,6 +163,9 @@ pub(crate) struct RunEnd {
     pub(crate) measured: Option<Measured>,
     /// The cell report, whole.
     pub(crate) report: Option<serde_json::Value>,
+    /// On disk, in place of the report: what it has that the first one of the comparison has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) report_changes: Option<serde_json::Value>,
 }
 
 impl RunEnd {
@@ -178,6 +189,8 @@ pub(crate) enum Stop {
     FixedBlocks,
     /// Every interval of the primary metric is narrower than the margin.
     NarrowEnough,
+    /// Every leg is decided, by an interval that holds at every look.
+    Decided,
     MaxBlocks,
     MaxMinutes,
     Inert,
@@ -192,6 +205,7 @@ impl Stop {
         match self {
             Stop::FixedBlocks => "the requested number of blocks is done",
             Stop::NarrowEnough => "every interval is narrower than the margin",
+            Stop::Decided => "every leg is decided",
             Stop::MaxBlocks => "the maximum number of blocks is reached",
             Stop::MaxMinutes => "the time limit is reached",
             Stop::Inert => "no leg differs from base",
@@ -213,6 +227,9 @@ pub(crate) struct Log {
     pub(crate) start: Option<AbStart>,
     /// The ends of runs, in order.
     pub(crate) runs: Vec<RunEnd>,
+    /// The first report of each leg, which its later ones are packed against; the leg's own against the
+    /// first of all.
+    pub(crate) first_reports: Vec<(String, serde_json::Value)>,
     /// Why it stopped, if it did; a resumption takes that back.
     pub(crate) stop: Option<Stop>,
     /// Launches that have no end.
@@ -232,13 +249,41 @@ impl Log {
                 self.lost_launches += 1;
                 self.unended = Some(launch);
             }
-            Entry::RunEnd(run) => {
+            Entry::RunEnd(mut run) => {
+                let changes = run.report_changes.take();
+                if let Some((first, changes)) = self.first_report(&run.leg).zip(changes) {
+                    run.report = Some(unpack(first, &changes));
+                }
+                let is_known = self.first_reports.iter().any(|(leg, _)| *leg == run.leg);
+                if let Some(report) = run.report.as_ref().filter(|_| !is_known) {
+                    self.first_reports.push((run.leg.clone(), report.clone()));
+                }
                 self.unended = None;
                 self.lost_launches = self.lost_launches.saturating_sub(1);
                 self.runs.push(*run);
             }
             Entry::AbEnd(end) => self.stop = Some(end.stop),
         }
+    }
+
+    /// An entry as it goes to disk: a report only as what differs from the first one.
+    pub(crate) fn packed(&self, entry: Entry) -> Entry {
+        let mut run = match entry {
+            Entry::RunEnd(run) => run,
+            other => return other,
+        };
+        let alike = self.first_report(&run.leg).zip(run.report.as_ref());
+        if let Some(changes) = alike.and_then(|(first, report)| pack(first, report)) {
+            run.report = None;
+            run.report_changes = Some(changes);
+        }
+        Entry::RunEnd(run)
+    }
+
+    /// What a leg's next report is packed against.
+    fn first_report(&self, leg: &str) -> Option<&serde_json::Value> {
+        let own = self.first_reports.iter().find(|(name, _)| name == leg);
+        own.or(self.first_reports.first()).map(|(_, report)| report)
     }
 
     /// The run that settles a slot.
@@ -297,6 +342,7 @@ mod tests {
             quiet: QuietNote::default(),
             measured: Some(Measured { decode_tok_s: Some(0.1), ..Measured::default() }),
             report: None,
+            report_changes: None,
         }))
     }
 
@@ -333,6 +379,24 @@ mod tests {
         assert_eq!((log.runs.len(), log.lost_launches, log.stop), (1, 1, None));
         assert_eq!(log.unreadable_lines, [6]);
         assert_eq!(log.runs[0].measured.unwrap().decode_tok_s, Some(0.1));
+    }
+
+    /// The recorded comparison with three hundred steps a run and forty blocks.
+    #[test]
+    fn the_samples_of_the_smallest_model_are_less_than_a_megabyte() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let folder = root.join("benchmarks/ab/2026-11-30-arc-candle-alloc-cache-0-tiny");
+        let text = std::fs::read_to_string(folder.join("samples.jsonl")).unwrap();
+        let recorded = parse_samples(&text);
+        let mut log = Log::default();
+        let mut packed = String::new();
+        for line in text.lines() {
+            let entry = log.packed(serde_json::from_str(line).unwrap());
+            packed += &format!("{}\n", serde_json::to_string(&entry).unwrap());
+            log.push(entry);
+        }
+        assert!(packed.len() < 1_000_000, "{} bytes", packed.len());
+        assert!(parse_samples(&packed).runs == recorded.runs);
     }
 
     #[test]

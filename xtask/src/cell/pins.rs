@@ -2,7 +2,8 @@
 //!
 //! `perl script.pl` measures the script, not perl: a change of any file that a command names is a
 //! change of what is measured. This module says which words may name a file and what differs between
-//! two lists; `file` looks at the files.
+//! two lists; `file` looks at the files. A runner's definition adds to them (`pins`) and takes away
+//! what the command writes itself (`writes`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,29 @@ pub(crate) fn possible_paths(command: &[String]) -> Vec<&str> {
         .flatten()
         .filter(|word| !word.is_empty())
         .collect()
+}
+
+/// What a word of a runner's `pins` stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PinWord<'a> {
+    /// A path, or a pattern of paths.
+    Paths(&'a str),
+    /// A Python module, with what its folder holds.
+    Python(&'a str),
+}
+
+/// Reads a word of `pins`.
+pub(crate) fn parse_pin(word: &str) -> PinWord<'_> {
+    word.strip_prefix("python:").map_or(PinWord::Paths(word), PinWord::Python)
+}
+
+/// A command line without the words, and the values after `=`, that name what it writes.
+pub(crate) fn without_written(command: &[String], writes: &[String]) -> Vec<String> {
+    let is_written = |word: &str| writes.iter().any(|path| path == word);
+    let value = |word: &String| word.split_once('=').is_some_and(|(_, value)| is_written(value));
+    let stays = |word: &&String| !is_written(word) && !value(word);
+    let after = command.iter().skip(1).filter(stays);
+    command.iter().take(1).chain(after).cloned().collect()
 }
 
 /// What differs from `then` to `now`, in words; empty where nothing does.
@@ -53,6 +77,18 @@ mod tests {
             ["script.pl", "--table=data.csv", "data.csv", "-v", "--empty="]
         );
         assert_eq!(possible_paths(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn what_the_command_writes_is_left_out() {
+        let command =
+            ["bench", "run.py", "out.log", "--trace=out.log", "--in=a"].map(str::to_owned);
+        assert_eq!(
+            without_written(&command, &["out.log".to_owned()]),
+            ["bench", "run.py", "--in=a"]
+        );
+        assert_eq!(parse_pin("python:a.b"), PinWord::Python("a.b"));
+        assert_eq!(parse_pin("lib/*.pl"), PinWord::Paths("lib/*.pl"));
     }
 
     #[test]

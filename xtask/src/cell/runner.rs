@@ -42,6 +42,8 @@ pub(crate) struct Runner {
     pub(crate) may_stop: bool,
     /// What its output is searched for.
     pub(crate) signatures: Arc<Signatures>,
+    /// Files besides those that the command names, and without those that it writes.
+    pub(crate) pins: PinWords,
     /// How the server is asked, where the command starts one.
     pub(crate) server: Option<Server>,
     /// Placeholders of its own.
@@ -85,6 +87,15 @@ pub(crate) enum ModelNeed {
 pub(crate) struct Build {
     pub(crate) package: String,
     pub(crate) bin: String,
+}
+
+/// What of a runner is pinned beyond its command line, as its definition says it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PinWords {
+    /// Paths, patterns, and `python:MODULE`.
+    pub(crate) also: Vec<String>,
+    /// Paths that the command names because it writes to them.
+    pub(crate) writes: Vec<String>,
 }
 
 /// What a command line may speak of: one value for each placeholder.
@@ -157,6 +168,10 @@ struct RawRunner {
     oom_patterns: Vec<String>,
     #[serde(default)]
     oom_ignore: Vec<String>,
+    #[serde(default)]
+    pins: Vec<String>,
+    #[serde(default)]
+    writes: Vec<String>,
     server: Option<RawServer>,
 }
 
@@ -257,6 +272,7 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         counts: raw.counts_tokens,
         may_stop: raw.stops_at_end_of_sequence,
         signatures: Signatures::with_own(&raw.oom_patterns, &raw.oom_ignore)?,
+        pins: PinWords { also: raw.pins, writes: raw.writes },
         server,
         own: raw.placeholders.into_keys().collect(),
         command,

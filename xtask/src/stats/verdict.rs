@@ -10,6 +10,7 @@ use crate::stats::Interval;
 use crate::stats::interval::{Bootstrap, Center, center};
 use crate::stats::location::{median, robust_standard_deviation};
 use crate::stats::power::{blocks_needed, detectable_effect};
+use crate::stats::sequence::sequence_interval;
 
 /// What may be said of a leg against its base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +62,17 @@ pub(crate) enum Scale {
     Difference,
 }
 
+impl Scale {
+    /// The effect of one pair (base, leg).
+    fn of(self, (base, leg): (f64, f64)) -> f64 {
+        match self {
+            // The ratio first: equal values then give exactly 0.
+            Scale::LogRatio => (leg / base).ln(),
+            Scale::Difference => leg - base,
+        }
+    }
+}
+
 /// The difference between a leg and its base over blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Effect {
@@ -99,8 +111,7 @@ pub(crate) struct Judgement {
 /// positive, else their differences. `None` for no pair or a value that is not finite.
 pub(crate) fn paired_effect(pairs: &[(f64, f64)], bootstrap: Bootstrap) -> Option<Effect> {
     if pairs.iter().all(|(base, leg)| *base > 0.0 && *leg > 0.0) {
-        // The ratio first: equal values then give exactly 0.
-        effect_of(pairs, Scale::LogRatio, |base, leg| (leg / base).ln(), bootstrap)
+        effect_of(pairs, Scale::LogRatio, bootstrap)
     } else {
         paired_difference(pairs, bootstrap)
     }
@@ -108,19 +119,23 @@ pub(crate) fn paired_effect(pairs: &[(f64, f64)], bootstrap: Bootstrap) -> Optio
 
 /// The effect of pairs by their differences, for quantities whose ratio means nothing.
 pub(crate) fn paired_difference(pairs: &[(f64, f64)], bootstrap: Bootstrap) -> Option<Effect> {
-    effect_of(pairs, Scale::Difference, |base, leg| leg - base, bootstrap)
+    effect_of(pairs, Scale::Difference, bootstrap)
 }
 
-fn effect_of(
-    pairs: &[(f64, f64)],
-    scale: Scale,
-    effect: fn(f64, f64) -> f64,
-    bootstrap: Bootstrap,
-) -> Option<Effect> {
+/// The same effect with an interval that holds at every look, for a comparison that stops once it is
+/// decided. The pairs are in the order of their blocks.
+pub(crate) fn with_sequence(effect: Effect, pairs: &[(f64, f64)]) -> Effect {
+    let values: Vec<f64> = pairs.iter().map(|pair| effect.scale.of(*pair)).collect();
+    let at = effect.center.estimate;
+    let interval = sequence_interval(&values).hull(Interval::new(at, at));
+    Effect { center: Center { interval, ..effect.center }, ..effect }
+}
+
+fn effect_of(pairs: &[(f64, f64)], scale: Scale, bootstrap: Bootstrap) -> Option<Effect> {
     if pairs.iter().any(|(base, leg)| !base.is_finite() || !leg.is_finite()) {
         return None;
     }
-    let effects: Vec<f64> = pairs.iter().map(|(base, leg)| effect(*base, *leg)).collect();
+    let effects: Vec<f64> = pairs.iter().map(|pair| scale.of(*pair)).collect();
     Some(Effect {
         scale,
         center: center(&effects, bootstrap)?,

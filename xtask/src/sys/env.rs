@@ -30,6 +30,12 @@ pub(crate) fn read_relevant_vars() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Every variable, by name.
+pub(crate) fn read_all_vars() -> BTreeMap<String, String> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+}
+
 /// The arguments of this command, without the program.
 pub(crate) fn read_args() -> Vec<String> {
     std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect()

@@ -11,19 +11,25 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) struct Progress {
     /// `None` where stderr is not a terminal.
     bar: Option<ProgressBar>,
+    is_quiet: bool,
 }
 
 impl Progress {
     pub(crate) fn start(steps: usize) -> Progress {
         if !std::io::stderr().is_terminal() {
-            return Progress { bar: None };
+            return Progress { bar: None, is_quiet: false };
         }
         let bar = ProgressBar::new(steps as u64);
         if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(250));
-        Progress { bar: Some(bar) }
+        Progress { bar: Some(bar), is_quiet: false }
+    }
+
+    /// The same, or one that says nothing at all.
+    pub(crate) fn start_unless(is_quiet: bool, steps: usize) -> Progress {
+        if is_quiet { Progress { bar: None, is_quiet } } else { Progress::start(steps) }
     }
 
     /// Says what is being done, and how it stands.
@@ -37,6 +43,7 @@ impl Progress {
     pub(crate) fn log(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| super::terminal::log(line)),
+            None if self.is_quiet => {}
             None => super::terminal::log(line),
         }
     }

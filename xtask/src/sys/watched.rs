@@ -78,7 +78,10 @@ impl Watched {
             &self.sha256[..12],
             &now[..12]
         ))
-        .hint("runs before and after the change cannot be compared; start over")
+        .hint(
+            "runs before and after the change cannot be compared; start over. A file that the command \
+             writes to is no pin: name it in `writes` of the runner's definition",
+        )
     }
 }
 

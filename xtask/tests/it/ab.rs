@@ -8,7 +8,7 @@ use testkit::{Cell, Command, Ran, Script, Workspace};
 use crate::XTASK;
 
 /// A workspace with one model, and a runner that plays a script.
-struct Lab {
+pub(crate) struct Lab {
     workspace: Workspace,
 }
 
@@ -21,7 +21,7 @@ impl std::ops::Deref for Lab {
 }
 
 impl Lab {
-    fn new(script: Script) -> Lab {
+    pub(crate) fn new(script: Script) -> Lab {
         let workspace = Workspace::new(XTASK, &[]);
         workspace.write("models/m/m.gguf", "weights");
         workspace.write(
@@ -35,42 +35,42 @@ impl Lab {
         Lab { workspace }
     }
 
-    fn ab(&self, args: &[&str]) -> Ran {
+    pub(crate) fn ab(&self, args: &[&str]) -> Ran {
         self.ab_command(args).run()
     }
 
-    fn ab_command(&self, args: &[&str]) -> Command {
+    pub(crate) fn ab_command(&self, args: &[&str]) -> Command {
         self.command(&[&["ab"], args].concat())
     }
 
-    fn resume(&self) -> Command {
+    pub(crate) fn resume(&self) -> Command {
         self.ab_command(&["--resume", &self.folder().to_string_lossy()])
     }
 
     /// The folder of the one comparison there is.
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.only_entry("benchmarks/ab")
     }
 
-    fn result(&self) -> Value {
+    pub(crate) fn result(&self) -> Value {
         self.read_json(self.folder().join("result.json"))
     }
 
-    fn report(&self) -> String {
+    pub(crate) fn report(&self) -> String {
         self.read(self.folder().join("report.md"))
     }
 
-    fn samples(&self) -> Vec<Value> {
+    pub(crate) fn samples(&self) -> Vec<Value> {
         self.read_json_lines(self.folder().join("samples.jsonl"))
     }
 }
 
-fn leg<'a>(result: &'a Value, name: &str) -> &'a Value {
+pub(crate) fn leg<'a>(result: &'a Value, name: &str) -> &'a Value {
     let legs = result["legs"].as_array().unwrap();
     legs.iter().find(|leg| leg["leg"]["name"] == name).unwrap_or_else(|| panic!("no leg {name}"))
 }
 
-fn verdict<'a>(result: &'a Value, name: &str) -> &'a str {
+pub(crate) fn verdict<'a>(result: &'a Value, name: &str) -> &'a str {
     leg(result, name)["verdict"].as_str().unwrap()
 }
 
@@ -86,17 +86,17 @@ fn change(result: &Value, name: &str, metric: &str) -> (f64, f64, f64) {
 }
 
 /// A cell that consults FEATURE.
-fn cell() -> Cell {
+pub(crate) fn cell() -> Cell {
     Cell::new().consults("FEATURE")
 }
 
 /// One with FEATURE on.
-fn featured() -> Cell {
+pub(crate) fn featured() -> Cell {
     cell().env("FEATURE", "1")
 }
 
 /// A program that consults FEATURE, which changes the time of a step.
-fn feature(base_ms: f64, on_ms: f64, noise_pct: f64) -> Script {
+pub(crate) fn feature(base_ms: f64, on_ms: f64, noise_pct: f64) -> Script {
     Script::new()
         .set("seed", 5)
         .cell(featured().set("step_ms", on_ms).set("noise_pct", noise_pct))
@@ -111,8 +111,8 @@ fn a_known_effect_of_five_percent_under_one_percent_of_noise_is_faster() {
     assert_eq!(verdict(&result, "test"), "faster");
     let (_, low, high) = change(&result, "test", "decode_tok_s");
     assert!(low <= 5.0 && 5.0 <= high, "{low} to {high}");
-    assert!(ran.stderr.contains("test against base: faster, tok/s +"), "{}", ran.stderr);
-    assert!(ran.stdout.contains("| driver allocs per step"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("test against base: faster, tok/s +"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("| ms/token "), "{}", ran.stdout);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn noise_of_ten_percent_is_unresolved_with_a_sensible_count() {
     assert!((400..6_000).contains(&needed), "{needed}");
     let detectable = versus["detectable"].as_f64().unwrap();
     assert!((5.0..40.0).contains(&detectable), "{detectable}");
-    assert!(ran.stderr.contains("one as large as the margin takes about"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("one as large as the margin takes about"), "{}", ran.stdout);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_leak_is_growing_with_its_slope_and_the_token_at_which_the_device_is_full() 
     let outcomes: Vec<&Value> =
         result["gates"].as_array().unwrap().iter().map(|gate| &gate["outcome"]).collect();
     assert_eq!(outcomes, ["failed", "passed"]);
-    assert!(ran.stderr.contains("gate `slope_mib_per_token <= 0.1` on test: FAILED"));
+    assert!(ran.stdout.contains("gate `slope_mib_per_token <= 0.1` on test: FAILED"));
     let report = lab.report();
     assert!(report.contains("growing, ") && report.contains("full at token"), "{report}");
 }
@@ -200,8 +200,8 @@ fn a_leg_that_runs_out_of_memory_is_reported_as_that_and_never_as_slow() {
     assert_eq!(verdict(&result, "test"), "inconclusive");
     assert_eq!(verdict(&result, "other"), "equivalent", "the other leg goes on");
     assert_eq!(leg(&result, "test")["failure"]["classification"], "SKIP:oom");
-    assert!(ran.stderr.contains("ran out of memory (SKIP:oom)"), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("slower") && !lab.report().contains(" slower |"));
+    assert!(ran.stdout.contains("ran out of memory (SKIP:oom)"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("slower") && !lab.report().contains(" slower |"));
     // It is launched once: what ran out of memory is not tried again.
     let of_test = |event: &Value| event["event"] == "run_launch" && event["leg"] == "test";
     assert_eq!(lab.samples().iter().filter(|event| of_test(event)).count(), 1);
@@ -299,7 +299,7 @@ fn different_tokens_are_refused_unless_they_are_allowed() {
     let lab = Lab::new(other_tokens());
     let ran = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(1);
     assert_eq!(verdict(&lab.result(), "test"), "inconclusive");
-    assert!(ran.stderr.contains("different tokens after the first 2"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("different tokens after the first 2"), "{}", ran.stdout);
     assert_eq!(lab.launches().len(), 3, "one block shows it");
 
     let lab = Lab::new(other_tokens());
@@ -307,7 +307,7 @@ fn different_tokens_are_refused_unless_they_are_allowed() {
         lab.ab(&["--env", "FEATURE=1", "--pairs", "6", "--allow-different-output"]).exits_with(0);
     assert_eq!(verdict(&lab.result(), "test"), "equivalent");
     assert!(
-        ran.stderr.contains("note: test did different work: different tokens after the first 2")
+        ran.stdout.contains("note: test did different work: different tokens after the first 2")
     );
 }
 
@@ -326,7 +326,7 @@ fn a_misspelt_variable_is_inert_with_the_nearest_known_name() {
     let ran = lab.ab(&["--env", "ARC_CANDLE_ALOC_CACHE=0"]).exits_with(1);
     assert_eq!(verdict(&lab.result(), "test"), "inert");
     assert!(
-        ran.stderr.contains(
+        ran.stdout.contains(
             "test against base: inert: the program never consulted ARC_CANDLE_ALOC_CACHE; did you \
              mean ARC_CANDLE_ALLOC_CACHE?"
         ),
@@ -344,7 +344,7 @@ fn a_value_that_means_the_default_is_inert() {
     let lab = Lab::new(Script::new().cell(consulting));
     let ran = lab.ab(&["--env", "ARC_CANDLE_ALLOC_CACHE=1"]).exits_with(1);
     assert_eq!(verdict(&lab.result(), "test"), "inert");
-    assert!(ran.stderr.contains("same effective settings"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("same effective settings"), "{}", ran.stdout);
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn a_foreign_runner_says_activation_unknown_in_the_verdict_line() {
     let lab = Lab::new(feature(10.0, 8.0, 0.1));
     lab.write_runner("scripted", "profile-text", &["./runner.sh"]);
     let ran = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(0);
-    let line = ran.stderr.lines().find(|line| line.starts_with("test against base:")).unwrap();
+    let line = ran.stdout.lines().find(|line| line.starts_with("test against base:")).unwrap();
     assert!(line.contains("faster") && line.contains("; activation unknown: "), "{line}");
     assert!(line.contains("; same work unknown"), "{line}");
 }
@@ -458,7 +458,7 @@ fn an_interrupted_comparison_leaves_a_partial_report_and_exits_with_130() {
     let ran = child.interrupt().exits_with(130);
     assert!(lab.report().contains("**Partial: runs are missing"), "{}", lab.report());
     assert_eq!(lab.result()["partial"], true);
-    assert!(ran.stderr.contains("PARTIAL"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("PARTIAL"), "{}", ran.stdout);
     lab.resume().run().exits_with(0);
     assert_eq!((lab.result()["partial"].clone(), lab.launches().len()), (Value::from(false), 19));
 }
@@ -481,7 +481,7 @@ fn a_machine_that_is_never_quiet_is_said_in_the_verdict() {
         .collect();
     assert_eq!(statuses[..6], ["rejected", "rejected", "contended"].repeat(2));
     assert!(ran.stderr.contains("rejected and repeated: other processes took"), "{}", ran.stderr);
-    let line = ran.stderr.lines().find(|line| line.starts_with("test against base:")).unwrap();
+    let line = ran.stdout.lines().find(|line| line.starts_with("test against base:")).unwrap();
     assert!(line.contains("; contended: "), "{line}");
 }
 
@@ -500,8 +500,8 @@ fn another_binary_attributes_the_gain_to_the_switch() {
     let found = &leg(&result, "test")["attribution"];
     let returned = found["returned_pct"].as_f64().unwrap();
     assert!((returned - 100.0).abs() < 5.0, "{returned}");
-    assert!(ran.stderr.contains("% of the gain"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("the switched leg lands on the baseline"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("% of the gain"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("the switched leg lands on the baseline"), "{}", ran.stdout);
     assert_eq!(verdict(&result, "baseline"), "slower");
     assert!(lab.report().contains("## Attribution"));
 
@@ -522,7 +522,7 @@ fn gates_decide_the_exit_code_and_noise_is_warned_of() {
     gates(&["decode_tok_s >= -1%", "ms_per_token <= 11"]).exits_with(0);
     gates(&["decode_tok_s >= 9%"]).exits_with(1);
     let strict = gates(&["load_ms <= 0.000001%"]).exits_with(1);
-    assert!(strict.stderr.contains("cannot be met honestly"), "{}", strict.stderr);
+    assert!(strict.stdout.contains("cannot be met honestly"), "{}", strict.stdout);
     let unknown = gates(&["decode_toks >= 1"]).exits_with(2);
     assert!(unknown.stderr.contains("did you mean `decode_tok_s`?"), "{}", unknown.stderr);
 }
@@ -571,6 +571,10 @@ fn committed_reports_are_what_their_samples_say() {
         std::fs::copy(committed.join("samples.jsonl"), again.path().join("samples.jsonl")).unwrap();
         let mut command = std::process::Command::new(XTASK);
         command.args(["ab", "--report"]).arg(again.path()).current_dir(root);
+        // --check says the same of the committed files, and writes nothing.
+        let mut check = std::process::Command::new(XTASK);
+        check.args(["ab", "--check", "--report"]).arg(&committed).current_dir(root);
+        assert_eq!(check.output().unwrap().status.code(), Some(0), "{}", committed.display());
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         for name in ["result.json", "report.md"] {

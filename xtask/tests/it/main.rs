@@ -2,6 +2,7 @@
 //! the whole suite is linked once; `cargo test -p xtask --test it sweep::` runs one part of it.
 
 mod ab;
+mod ab_shown;
 mod architecture;
 mod cuda_check;
 mod cuda_setup;

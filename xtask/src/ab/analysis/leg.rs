@@ -110,14 +110,22 @@ fn overrule(
 
 fn failure_of(run: &RunEnd) -> Failure {
     let evidence = &run.evidence;
+    // The signal is the harness's own then.
+    let timed_out = run.classification == Some(Classification::FailTimeout);
     Failure {
         classification: run.classification.unwrap_or(Classification::FailBench),
         block: run.block,
         evidence: evidence
             .line
             .clone()
-            .or_else(|| run.process.signal.map(|signal| format!("signal {signal}")))
+            .or_else(|| run.process.signal.filter(|_| !timed_out).map(|it| format!("signal {it}")))
             .or_else(|| evidence.stderr_tail.last().cloned())
+            .or_else(|| {
+                run.process
+                    .exit_code
+                    .filter(|code| *code != 0)
+                    .map(|code| format!("exit code {code}"))
+            })
             .or_else(|| evidence.result_problem.clone()),
     }
 }

@@ -5,7 +5,7 @@ use super::table::Table;
 use crate::ab::activation::Activation;
 use crate::ab::config::{BASE, Leg, NULL};
 use crate::ab::samples::{AbStart, Log, Stop};
-use crate::stats::verdict::margin_interval;
+use crate::stats::verdict::{Verdict, judge, margin_interval};
 
 /// Whether the comparison may end after `blocks` whole blocks, and why.
 ///
@@ -41,11 +41,20 @@ pub(crate) fn check_stop(
     if (base_differs || all_differ) && !plan.allow_different_output {
         return Some(Stop::OtherWork);
     }
+    // The next pair would take about as long as those so far.
+    let next_end = elapsed_minutes * (1.0 + 2.0 / blocks as f64);
+    let is_late = ends_a_pair && plan.max_minutes.is_some_and(|minutes| next_end > 1.1 * minutes);
     if blocks < plan.min_blocks {
-        return None;
+        return is_late.then_some(Stop::MaxMinutes);
     }
     if plan.min_blocks == plan.max_blocks {
         return (blocks >= plan.max_blocks).then_some(Stop::FixedBlocks);
+    }
+    if plan.until_decided {
+        let is_decided = |leg: &&Leg| judge_primary(&table, leg) != Some(Verdict::Unresolved);
+        if ends_a_pair && live.iter().all(is_decided) {
+            return Some(Stop::Decided);
+        }
     }
     let narrow = |leg: &&Leg| {
         let effect = table.effect(&leg.name, plan.primary);
@@ -56,11 +65,21 @@ pub(crate) fn check_stop(
             effect.center.interval.width() <= same.high
         })
     };
-    if ends_a_pair && live.iter().all(narrow) {
+    if ends_a_pair && !plan.until_decided && live.iter().all(narrow) {
         return Some(Stop::NarrowEnough);
     }
-    if ends_a_pair && plan.max_minutes.is_some_and(|minutes| elapsed_minutes >= minutes) {
+    if is_late {
         return Some(Stop::MaxMinutes);
     }
     (blocks >= plan.max_blocks).then_some(Stop::MaxBlocks)
+}
+
+/// What the primary metric says of a leg so far; `None` where it says nothing and never may.
+fn judge_primary(table: &Table<'_>, leg: &Leg) -> Option<Verdict> {
+    let metric = table.plan().primary;
+    let effect = table.effect(&leg.name, metric)?;
+    let floor = table.floor(metric, effect.scale)?;
+    let base: Vec<f64> = table.pairs(&leg.name, metric).iter().map(|pair| pair.0).collect();
+    let same = margin_interval(table.margin(metric), effect.scale, &base);
+    Some(judge(&effect, floor, same, metric.better()).verdict)
 }

@@ -3,7 +3,8 @@
 use super::proof::{is_other_work, work_of};
 use super::table::Table;
 use super::{AbResult, Drift, LegResult, describe_work};
-use crate::ab::config::{BASE, LegRole, NULL};
+use crate::ab::activation::has_same_effect;
+use crate::ab::config::{BASE, Leg, LegRole, NULL};
 use crate::ab::gate::{Gate, GateOutcome, GateResult, Subject, check_gate};
 use crate::ab::same_work::WorkCheck;
 use crate::ab::samples::RunStatus;
@@ -111,6 +112,7 @@ pub(super) fn collect_notes(table: &Table<'_>, base_work: &WorkCheck) -> Vec<Str
                 .to_owned(),
         );
     }
+    notes.extend(same_effects(table));
     let removed: Vec<&str> = plan
         .variables()
         .into_iter()
@@ -118,6 +120,30 @@ pub(super) fn collect_notes(table: &Table<'_>, base_work: &WorkCheck) -> Vec<Str
         .collect();
     if !removed.is_empty() {
         notes.push(format!("set in the shell and removed for base: {}", removed.join(", ")));
+    }
+    notes
+}
+
+/// The pairs of legs that the program took for the same, for example `=0` and `=false`.
+fn same_effects(table: &Table<'_>) -> Vec<String> {
+    let tests: Vec<&Leg> =
+        table.plan().legs.iter().filter(|leg| leg.role == LegRole::Test).collect();
+    let mut notes = Vec::new();
+    for (index, one) in tests.iter().enumerate() {
+        for other in &tests[index + 1..] {
+            let variables: Vec<_> = one.env.iter().chain(&other.env).cloned().collect();
+            let blocks = table.blocks_of([&one.name, &other.name]);
+            let is_same = blocks.iter().all(|[one, other]| {
+                let reports = one.report.as_ref().zip(other.report.as_ref());
+                reports.is_some_and(|(one, other)| has_same_effect(&variables, one, other))
+            });
+            if is_same && !blocks.is_empty() {
+                notes.push(format!(
+                    "{} and {} had the same effect: they are one leg, measured twice",
+                    one.name, other.name
+                ));
+            }
+        }
     }
     notes
 }

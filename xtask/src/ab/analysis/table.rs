@@ -8,7 +8,9 @@ use crate::ab::config::{AbPlan, BASE, NULL};
 use crate::ab::metric::{Kind, Metric, Values, read_values};
 use crate::ab::samples::{AbStart, Log, RunEnd, RunStatus};
 use crate::stats::interval::Bootstrap;
-use crate::stats::verdict::{Effect, Margin, Scale, noise_floor, paired_difference, paired_effect};
+use crate::stats::verdict::{
+    Effect, Margin, Scale, noise_floor, paired_difference, paired_effect, with_sequence,
+};
 
 /// Everything of the samples that judgements need, by leg and block.
 pub(super) struct Table<'a> {
@@ -81,10 +83,12 @@ impl<'a> Table<'a> {
 
     pub(super) fn effect(&self, leg: &str, metric: Metric) -> Option<Effect> {
         let (pairs, bootstrap) = (self.pairs(leg, metric), self.bootstrap(leg, Some(metric), 0));
-        match metric.kind() {
+        let effect = match metric.kind() {
             Kind::Slope => paired_difference(&pairs, bootstrap),
             Kind::Time | Kind::Count | Kind::Memory => paired_effect(&pairs, bootstrap),
-        }
+        }?;
+        let decides = self.plan().until_decided && metric == self.plan().primary;
+        Some(if decides { with_sequence(effect, &pairs) } else { effect })
     }
 
     /// What base shows against itself, on the scale of an effect. A leg with a zero is compared by

@@ -25,6 +25,7 @@ pub(crate) fn start(text: &str, pairs: Option<usize>) -> AbStart {
         commit: "unknown".to_owned(),
         dirty: None,
         environment: BTreeMap::new(),
+        inherited: None,
     }
 }
 
@@ -46,6 +47,7 @@ fn run(block: usize, leg: &str, tok_s: f64) -> RunEnd {
             "environment": [{"name": "FEATURE", "raw": raw, "parsed": raw}],
             "output": {"token_hash": "aa"},
         })),
+        report_changes: None,
     }
 }
 
@@ -128,4 +130,63 @@ fn a_leg_without_a_null_leg_beside_it_has_no_verdict() {
     let test = result.legs.iter().find(|leg| leg.leg.name == "test").unwrap();
     assert_eq!(test.verdict, Some(Verdict::Inconclusive));
     assert!(!result.violations.is_empty());
+}
+
+/// The recorded runs of the smallest model, with five percent put into one of the two legs that are the
+/// same: the noise is that of a real machine.
+#[test]
+fn five_percent_on_recorded_runs_is_decided_in_fewer_than_half_of_the_blocks() {
+    let folder = "benchmarks/ab/2026-11-30-arc-candle-alloc-cache-0-tiny";
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = std::fs::read_to_string(root.join(folder).join("samples.jsonl")).unwrap();
+    let mut recorded = crate::ab::samples::parse_samples(&text);
+    let blocks_with = |until_decided: bool, recorded: &Log| {
+        let mut start = recorded.start.clone().unwrap();
+        start.plan.until_decided = until_decided;
+        (2..=40).step_by(2).find_map(|blocks| {
+            let runs = recorded.runs.iter().filter(|run| run.block < blocks).cloned().collect();
+            let log = Log { runs, ..Log::default() };
+            let stop = check_stop(&start, &log, blocks, 0.0)?;
+            Some((stop, blocks, analyse(&start, &log).unwrap().legs[2].verdict.unwrap()))
+        })
+    };
+    recorded.runs.retain(|run| run.leg != "test");
+    let base = recorded.runs.iter().filter(|run| run.leg == "base").cloned();
+    let again: Vec<RunEnd> = base.map(|run| RunEnd { leg: "test".to_owned(), ..run }).collect();
+    // Null takes the place of the leg that is 5 % faster, and base with itself shows no floor.
+    for run in &mut recorded.runs {
+        if run.leg == "null" {
+            run.leg = "test".to_owned();
+            let measured = run.measured.as_mut().unwrap();
+            measured.decode_tok_s = measured.decode_tok_s.map(|tok_s| 1.05 * tok_s);
+        }
+    }
+    recorded.runs.extend(again.into_iter().map(|run| RunEnd { leg: "null".to_owned(), ..run }));
+    let mut start = recorded.start.clone().unwrap();
+    start.plan.legs[2].env = vec![("FEATURE".to_owned(), "1".to_owned())];
+    for run in &mut recorded.runs {
+        let raw = if run.leg == "test" { json!("1") } else { json!(null) };
+        let environment = json!([{"name": "FEATURE", "raw": raw, "parsed": raw}]);
+        run.report.as_mut().unwrap()["environment"] = environment;
+    }
+    recorded.start = Some(start);
+    let (_, fixed, _) = blocks_with(false, &recorded).unwrap();
+    let (stop, blocks, verdict) = blocks_with(true, &recorded).unwrap();
+    assert_eq!((stop, verdict), (Stop::Decided, Verdict::Faster));
+    assert!(2 * blocks < fixed, "{blocks} blocks, {fixed} of the fixed design");
+}
+
+#[test]
+fn the_next_pair_is_not_begun_where_it_would_end_late() {
+    let start = start("max_minutes = 30.0\nquiet = \"noted\"\nmax_blocks = 40\n", None);
+    let noise = |block: usize, leg: &str| {
+        100.0 + 9.0 * ((block * 7 + usize::from(leg.as_bytes()[0])) % 5) as f64
+    };
+    let stop = |blocks, minutes| check_stop(&start, &log(blocks, noise), blocks, minutes);
+    // Eight blocks in 26 minutes: ten end after 32.5, within a tenth of the limit.
+    assert_eq!(stop(8, 26.0), None);
+    assert_eq!(stop(8, 27.0), Some(Stop::MaxMinutes));
+    // It holds before the fewest blocks are done as well, and one pair is always run.
+    assert_eq!(stop(2, 17.0), Some(Stop::MaxMinutes));
+    assert_eq!(stop(1, 17.0), None);
 }

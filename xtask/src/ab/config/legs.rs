@@ -71,8 +71,10 @@ pub(super) fn plan_legs(
         let Some((name, assignments)) = text.split_once(':') else {
             bail!("leg `{text}` has no name; write NAME:K=V or NAME:K=V,K=V");
         };
-        let env =
-            assignments.split(',').map(parse_assignment).collect::<anyhow::Result<Vec<_>>>()?;
+        let env = split_assignments(assignments)
+            .iter()
+            .map(|text| parse_assignment(text))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         legs.push(leg(name.trim(), LegRole::Test, env));
     }
     if args.baseline_bin.is_some() {
@@ -109,16 +111,32 @@ fn check_legs(legs: &[Leg]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Splits `K=V,K=V`. A comma that no `NAME=` follows belongs to the value before it.
+fn split_assignments(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        let begins = part.split_once('=').is_some_and(|(name, _)| is_variable_name(name.trim()));
+        match found.last_mut().filter(|_| !begins) {
+            Some(last) => *last += &format!(",{part}"),
+            None => found.push(part.to_owned()),
+        }
+    }
+    found
+}
+
+fn is_variable_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// Parses `K=V`; the value may be empty and may hold `=`.
 fn parse_assignment(text: &str) -> anyhow::Result<(String, String)> {
     let Some((name, value)) = text.trim().split_once('=') else {
         return Err(anyhow::anyhow!("`{text}` does not set a variable"))
             .hint(format!("write NAME=VALUE, for example {}=0", text.trim()));
     };
-    let is_name = !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    ensure!(is_name, "`{name}` is not a variable name");
+    ensure!(is_variable_name(name), "`{name}` is not a variable name");
     ensure!(!value.contains('\0'), "the value of {name} has a NUL byte in it");
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -1,5 +1,6 @@
 //! The rows of the tables, and their Markdown.
 
+use super::describe_blocks;
 use crate::ab::analysis::{AbResult, LegResult, VersusBase, describe_work};
 use crate::ab::config::LegRole;
 use crate::ab::figures::{show_change, show_interval, show_size, verdict_word};
@@ -31,15 +32,13 @@ pub(crate) fn render_legs_table(result: &AbResult) -> String {
     };
     let mut rows = vec![row("median of runs (spread)", &heading)];
     for metric in TABLE_METRICS {
-        let has_any = result.legs.iter().any(|leg| leg.metrics.contains_key(&metric));
-        // The rows that are the point of the table stay even where nothing was measured.
-        let is_optional =
-            matches!(metric, Metric::PrefillTokS | Metric::LivePeakMib | Metric::RssPeakMib);
-        if has_any || !is_optional {
+        if result.legs.iter().any(|leg| leg.metrics.contains_key(&metric)) {
             rows.push(row(metric.label(), &|leg| metric_cell(metric, leg)));
         }
     }
-    rows.push(row("memory", &|leg| leg.memory.as_ref().map_or("—".to_owned(), describe_curve)));
+    if result.legs.iter().any(|leg| leg.memory.is_some()) {
+        rows.push(row("memory", &|leg| leg.memory.as_ref().map_or("—".to_owned(), describe_curve)));
+    }
     rows.push(row("output", &|leg| match &leg.failure {
         Some(failure) => failure.classification.to_string(),
         None => describe_work(&leg.work),
@@ -111,7 +110,9 @@ fn verdict_cell(metric: Metric, versus: &VersusBase) -> String {
     let Some(verdict) = versus.verdict else { return "noise".to_owned() };
     let word = verdict_word(metric, verdict);
     match (verdict, versus.blocks_needed) {
-        (Verdict::Unresolved, Some(blocks)) => format!("{word}, about {blocks} blocks needed"),
+        (Verdict::Unresolved, Some(blocks)) => {
+            format!("{word}, {} blocks needed", describe_blocks(blocks))
+        }
         (Verdict::Faster | Verdict::Slower, _) if versus.within_margin => {
             format!("{word}, below the margin")
         }

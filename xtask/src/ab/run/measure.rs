@@ -58,6 +58,7 @@ impl<'a, E: Executor> Comparison<'a, E> {
         mut prepared: Prepared,
         guard: Guard,
         executor: E,
+        is_quiet: bool,
     ) -> anyhow::Result<Comparison<'a, E>> {
         let path = prepared.folder.join(SAMPLES);
         let journal = if prepared.is_resumed {
@@ -82,7 +83,7 @@ impl<'a, E: Executor> Comparison<'a, E> {
                 journal: journal.with_scrub(scrub.clone()),
                 scrub,
                 log: std::mem::take(&mut prepared.log),
-                progress: Progress::start(prepared.start.plan.max_blocks),
+                progress: Progress::start_unless(is_quiet, prepared.start.plan.max_blocks),
                 shown_folder,
             },
             scratch: files::create_scratch(&root.join("target/ab"), "run-")?,
@@ -249,11 +250,15 @@ impl<'a, E: Executor> Comparison<'a, E> {
         let blocks = if plan.min_blocks == plan.max_blocks {
             format!("{} blocks", plan.min_blocks)
         } else {
+            let until = if plan.until_decided {
+                "it is decided".to_owned()
+            } else {
+                format!("the interval is narrower than {} %", plan.margin_pct)
+            };
             format!(
-                "{} to {} blocks, until the interval is narrower than {} %{}",
+                "{} to {} blocks, until {until}{}",
                 plan.min_blocks,
                 plan.max_blocks,
-                plan.margin_pct,
                 plan.max_minutes.map_or(String::new(), |m| format!(" or {m} minutes have passed"))
             )
         };
@@ -301,6 +306,7 @@ struct Book {
 impl Book {
     /// Keeps an entry on disk and in mind; in mind it is what a reader of the disk would have.
     fn append(&mut self, entry: Entry) -> anyhow::Result<()> {
+        let entry = self.log.packed(entry);
         self.journal.append(&entry)?;
         let line = self.scrub.text(&serde_json::to_string(&entry)?);
         self.log.push(serde_json::from_str(&line)?);
@@ -332,6 +338,7 @@ impl Slot<'_> {
             quiet: QuietNote::default(),
             measured: None,
             report: None,
+            report_changes: None,
         }
     }
 
@@ -363,6 +370,7 @@ impl Slot<'_> {
             quiet,
             measured: numbers.map(|numbers| numbers.measured),
             report: numbers.and_then(|numbers| numbers.report_json.clone()),
+            report_changes: None,
         }
     }
 }

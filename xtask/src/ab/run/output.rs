@@ -8,7 +8,8 @@ use crate::ab::analysis::AbResult;
 use crate::ab::render::render_report;
 use crate::ab::samples::{AbStart, Log, parse_samples};
 use crate::base::diagnostic::HintExt as _;
-use crate::sys::{env, files};
+use crate::base::outcome::Outcome;
+use crate::sys::{env, files, terminal};
 
 /// Where comparisons lie, below the workspace root.
 const FOLDER: &str = "benchmarks/ab";
@@ -51,11 +52,48 @@ pub(super) fn write_result(
     start: &AbStart,
     result: &AbResult,
 ) -> anyhow::Result<()> {
-    let scrub = env::read_scrub(root);
-    let json = scrub.text(&render_json(result));
-    let report = scrub.text(&render_report(result, &render_command(&start.args)));
-    files::replace_text(&folder.join(RESULT), &format!("{json}\n"))?;
+    let [json, report] = render_files(root, start, result);
+    files::replace_text(&folder.join(RESULT), &json)?;
     files::replace_text(&folder.join(REPORT), &report)
+}
+
+/// Compares `result.json` and `report.md` with what the samples say; a violation names those that differ.
+pub(super) fn check_result(
+    root: &Path,
+    folder: &Path,
+    start: &AbStart,
+    result: &AbResult,
+) -> anyhow::Result<Outcome> {
+    let [json, report] = render_files(root, start, result);
+    let mut outcome = Outcome::Done;
+    for (name, text) in [(RESULT, json), (REPORT, report)] {
+        let path = folder.join(name);
+        if files::read_text(&path)? != text {
+            terminal::log(&format!("`{}` is not what its samples say", path.display()));
+            outcome = Outcome::Violation;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Both files, without this machine's paths.
+fn render_files(root: &Path, start: &AbStart, result: &AbResult) -> [String; 2] {
+    let scrub = env::read_scrub(root);
+    let text = |text: &str| drop_temp_folder(&scrub.text(text));
+    let command = render_command(&start.args);
+    [text(&format!("{}\n", render_json(result))), text(&render_report(result, &command))]
+}
+
+/// A path below the folder for temporary files is of no use to a reader: its last part stays.
+fn drop_temp_folder(text: &str) -> String {
+    let mut parts = text.split("$TMPDIR");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |done, part| {
+        let ends = |c: char| c.is_whitespace() || "'\"`,;:)".contains(c);
+        let end = part.find(ends).unwrap_or(part.len());
+        let name = part[..end].rsplit('/').next().unwrap_or_default();
+        done + name + &part[end..]
+    })
 }
 
 /// `result.json`. Ends of intervals that are infinite are null.
@@ -88,6 +126,13 @@ mod tests {
             render_command(&args.map(str::to_owned)),
             "cargo xtask ab --env A=0 --gate 'decode_tok_s >= -1%' --leg 'x:Y=it'\\''s'"
         );
+    }
+
+    #[test]
+    fn what_lies_below_the_temporary_folder_is_named_by_its_last_part() {
+        let text = "--config '$TMPDIR/.tmpA1/x/def.toml' --pairs 6; `$TMPDIR/a.py` 0123";
+        assert_eq!(drop_temp_folder(text), "--config 'def.toml' --pairs 6; `a.py` 0123");
+        assert_eq!(drop_temp_folder("no path"), "no path");
     }
 
     #[test]

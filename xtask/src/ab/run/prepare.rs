@@ -11,10 +11,13 @@ use crate::ab::config::{AbPlan, Leg, LegRole, parse_ab};
 use crate::ab::samples::{AbStart, Identity, Log, SCHEMA};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
+use crate::cell::environment::Inherited;
 use crate::cell::guard::file::read_guard_of_model;
 use crate::cell::guard::{Guard, RecordRule};
-use crate::cell::pins::file::watch_pins;
-use crate::cell::runner::{CellVars, Runner, check_model, file as runner_store, render_command};
+use crate::cell::pins::file::watch_runner;
+use crate::cell::runner::{
+    CellVars, Runner, check_model, file as runner_store, render_command, render_env,
+};
 use crate::cell::spec::CellSpec;
 use crate::model::reference::{ModelKind, ResolvedModel, is_weight_file};
 use crate::model::store::file as model_store;
@@ -107,6 +110,7 @@ fn prepare_new(root: &Path, args: &Args, facts: &HostFacts) -> anyhow::Result<(P
         commit: git.commit,
         dirty: git.dirty,
         environment: env::read_relevant_vars(),
+        inherited: Some(found.inherited.clone()),
         plan,
     };
     Ok((found.into_prepared(start, Log::default(), folder, false), guard))
@@ -133,11 +137,22 @@ fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<(P
     let guard = read_guard_of(root, &start.plan, &model, args)?;
     let mut found = find(root, &start.plan, model, args.baseline_bin.as_deref())?;
     if let Some(path) = &start.plan.config {
-        let watched = Watched::begin("the definition", &root.join(path))?;
+        let path = match &args.config {
+            Some(path) => files::absolute(path)?,
+            None => root.join(path),
+        };
+        let watched = Watched::begin("the definition", &path).hint(
+            "give --config PATH again if it lies outside the checkout; its hash must be the same",
+        )?;
         found.identity.config_sha256 = Some(watched.sha256().to_owned());
         found.watched.push(watched);
     }
-    let changes = start.identity.changes(&found.identity);
+    let mut changes = start.identity.changes(&found.identity);
+    if let Some(then) = &start.inherited {
+        // What a reader of the disk has, so that paths agree.
+        let now = found.inherited.scrubbed(&env::read_scrub(root));
+        changes.extend(then.changes(&now));
+    }
     if !changes.is_empty() {
         return Err(anyhow::anyhow!("cannot resume: {}", changes.join("; ")))
             .hint("runs before and after the change cannot be compared; start a new comparison");
@@ -152,6 +167,7 @@ struct Found {
     baseline_runner: Option<Runner>,
     identity: Identity,
     watched: Vec<Watched>,
+    inherited: Inherited,
 }
 
 impl Found {
@@ -162,7 +178,7 @@ impl Found {
         folder: PathBuf,
         is_resumed: bool,
     ) -> Prepared {
-        let Found { model, runner, baseline_runner, watched, identity: _ } = self;
+        let Found { model, runner, baseline_runner, watched, identity: _, inherited: _ } = self;
         Prepared { start, log, folder, is_resumed, model, runner, baseline_runner, watched }
     }
 }
@@ -211,10 +227,14 @@ fn find(
     identity.model_sha256 = model_sha256;
     watched.extend(model_files);
     let model_path = root.join(&model.path);
-    let (pins, pinned) = watch_pins(root, &command, &model_path, &env::read_scrub(root))?;
+    let (pins, pinned) =
+        watch_runner(root, &runner, &command, &model_path, &env::read_scrub(root))?;
     identity.pins = pins;
     watched.extend(pinned);
-    Ok(Found { model, runner, baseline_runner, identity, watched })
+    let of_runner = render_env(&runner, &vars_of(plan, &model, "")).into_keys();
+    let changed = of_runner.chain(plan.variables().into_iter().map(str::to_owned)).collect();
+    let inherited = Inherited::of(&env::read_all_vars(), &changed);
+    Ok(Found { model, runner, baseline_runner, identity, watched, inherited })
 }
 
 /// What a runner's command line may speak of.

@@ -1,11 +1,101 @@
 //! Pins: which of a command's words are files, and a watch over each.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{Pins, possible_paths};
+use anyhow::Context as _;
+
+use super::{PinWord, Pins, parse_pin, possible_paths, without_written};
+use crate::base::diagnostic::HintExt as _;
 use crate::base::scrub::Scrub;
+use crate::cell::runner::Runner;
+use crate::sys::command::Tool;
 use crate::sys::files;
+use crate::sys::glob::find_matches;
 use crate::sys::watched::Watched;
+
+/// Prints where a Python module lies: its file, or the folders of a package.
+const WHERE_MODULE: &str = "import importlib.util as u, sys; s = u.find_spec(sys.argv[1]); \
+print('\\n'.join(s.submodule_search_locations or [s.origin]) if s else '')";
+/// What of a package is pinned: sources and libraries, but no compiled copies of sources.
+const MODULE_FILES: [&str; 2] = ["py", "so"];
+
+/// Begins to watch what a runner pins: every file that its command line names and does not write, and
+/// what its definition adds. See [`watch_pins`].
+///
+/// # Errors
+/// When a file cannot be read, or a word of `pins` stands for none.
+pub(crate) fn watch_runner(
+    root: &Path,
+    runner: &Runner,
+    command: &[String],
+    model: &Path,
+    scrub: &Scrub,
+) -> anyhow::Result<(Pins, Vec<Watched>)> {
+    let named = without_written(command, &runner.pins.writes);
+    let (mut pins, mut watched) = watch_pins(root, &named, model, scrub)?;
+    for word in &runner.pins.also {
+        let paths = match parse_pin(word) {
+            PinWord::Paths(pattern) => find_matches(root, pattern)?.paths,
+            PinWord::Python(module) => find_module(root, command, module)?,
+        };
+        let paths: Vec<PathBuf> = paths.into_iter().filter(|path| files::is_file(path)).collect();
+        if paths.is_empty() {
+            return Err(anyhow::anyhow!("runner `{}`: `pins`: `{word}` is no file", runner.name))
+                .hint("pins are paths, patterns such as lib/**/*.py, or python:MODULE");
+        }
+        for path in paths {
+            add(root, &path, scrub, &mut pins, &mut watched)?;
+        }
+    }
+    Ok((pins, watched))
+}
+
+/// The files of a Python module, as the command's own interpreter finds it.
+fn find_module(root: &Path, command: &[String], module: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let is_python = |word: &&String| {
+        Path::new(word.as_str())
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("python"))
+    };
+    let python = command.iter().find(is_python).map_or("python3", String::as_str);
+    let said = Tool::new(python)
+        .args(["-c", WHERE_MODULE, module])
+        .dir(root)
+        .read()
+        .with_context(|| format!("cannot find the Python module `{module}`"))?;
+    let mut found = Vec::new();
+    for line in said.lines().filter(|line| !line.is_empty()) {
+        let path = root.join(line);
+        if files::is_file(&path) {
+            found.push(path);
+            continue;
+        }
+        for extension in MODULE_FILES {
+            let pattern = format!("{}/**/*.{extension}", glob::Pattern::escape(line));
+            found.extend(find_matches(root, &pattern)?.paths);
+        }
+    }
+    Ok(found)
+}
+
+/// Begins to watch one file, once.
+fn add(
+    root: &Path,
+    path: &Path,
+    scrub: &Scrub,
+    pins: &mut Pins,
+    watched: &mut Vec<Watched>,
+) -> anyhow::Result<()> {
+    let shown = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+    let shown = scrub.text(&shown);
+    if pins.contains_key(&shown) {
+        return Ok(());
+    }
+    let file = Watched::begin("the pinned file", path)?;
+    pins.insert(shown, file.sha256().to_owned());
+    watched.push(file);
+    Ok(())
+}
 
 /// Begins to watch every file that a command line names after its program; relative paths are meant
 /// from the workspace, as the child has it. `model`, which has a hash of its own, folders and words that
@@ -26,14 +116,7 @@ pub(crate) fn watch_pins(
         if path == model || !files::is_file(&path) {
             continue;
         }
-        let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-        let shown = scrub.text(&shown);
-        if pins.contains_key(&shown) {
-            continue;
-        }
-        let file = Watched::begin("the pinned file", &path)?;
-        pins.insert(shown, file.sha256().to_owned());
-        watched.push(file);
+        add(root, &path, scrub, &mut pins, &mut watched)?;
     }
     Ok((pins, watched))
 }

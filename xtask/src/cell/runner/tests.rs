@@ -181,7 +181,8 @@ fn errors_of_the_definition_name_line_and_nearest_key() {
     assert_eq!(
         error_of("comand = []\nresult = \"report\"\n"),
         "error: r.toml:1: unknown key `comand`; expected one of `summary`, `result`, `models`, `command`, \
-         `env`, `placeholders`, `build`, `counts_tokens`, `stops_at_end_of_sequence`, `oom_patterns`, `oom_ignore`, `server`\nhint: did you mean `command`?"
+         `env`, `placeholders`, `build`, `counts_tokens`, `stops_at_end_of_sequence`, `oom_patterns`, \
+         `oom_ignore`, `pins`, `writes`, `server`\nhint: did you mean `command`?"
     );
     assert_eq!(
         error_of("result = \"llama-bench\"\ncommand = []\n"),
