@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::hash::sha256_hex;
 use crate::cell::classify::Classification;
+use crate::cell::environment::Inherited;
 
 pub(crate) mod file;
 
@@ -44,6 +45,9 @@ pub(crate) struct RunRecord {
     pub(crate) date: String,
     pub(crate) machine: String,
     pub(crate) commit: String,
+    /// What its launches inherit of the shell; `None` in runs before that was kept.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) inherited: Option<Inherited>,
     /// How the run is judged.
     #[serde(skip_serializing_if = "Judging::is_by_value", default)]
     pub(crate) judging: Judging,
@@ -346,6 +350,7 @@ mod tests {
             date: text(),
             machine: text(),
             commit: text(),
+            inherited: None,
             judging,
         })
     }

@@ -4,6 +4,7 @@ use minijinja::{Value, context};
 
 use super::{Amendment, ResultFile};
 use crate::base::page::{cell, render_page};
+use crate::cell::environment::Inherited;
 use crate::prereg::chain::Version;
 use crate::prereg::compose::{NULL, RungState};
 use crate::prereg::document::{Document, Metric, ReadRole, Rule};
@@ -55,6 +56,7 @@ pub(crate) fn render_markdown(
             told => result.landing.as_ref().map(|landing| &landing.told),
             knows_noise,
             samples => result.samples,
+            switches => result.run.inherited.as_ref().map(Inherited::switches),
             pinned => version.pins.files.keys().collect::<Vec<_>>(),
             evidence => rule.zip(result.rounds.last()).map(|(rule, round)| evidence(document, round, rule)),
             rule_text => rule.map(|rule| rule.text.trim()),

@@ -83,7 +83,7 @@ impl Bench {
             return Ok(());
         }
         let version = checked.version()?.version;
-        self.append(Record::Run(checked.run_record(&ladder.name)?))?;
+        self.append(Record::Run(checked.run_record(ladder)?))?;
         let Some(reason) = again else { return Ok(()) };
         let is_of_this_version = |run: &_| {
             version_of(&checked.frozen, run).is_some_and(|found| found.version == version)

@@ -1,6 +1,7 @@
 //! One step of a ladder: a launch of the runner, or a command oracle, from a plan to a sample.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::verify::watch_files;
 use crate::base::scrub::Scrub;
 use crate::cell::child::ChildSpec;
 use crate::cell::classify::{ExitKind, StopReason};
+use crate::cell::environment::Inherited;
 use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
 use crate::cell::quiet::QuietLimits;
@@ -214,6 +216,16 @@ fn removed_vars(configuration: &Configuration) -> Vec<(String, Option<String>)> 
         .into_keys()
         .filter(|name| PROTOCOL_PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
     shell.chain(configuration.controlled.iter().cloned()).map(|name| (name, None)).collect()
+}
+
+/// What every launch of a ladder inherits of the shell, besides what is removed or set for it.
+pub(super) fn read_inherited(root: &Path, document: &Document) -> Inherited {
+    let shell = env::read_all_vars();
+    let is_removed = |name: &&String| PROTOCOL_PREFIXES.iter().any(|it| name.starts_with(it));
+    let mut changed: BTreeSet<String> = shell.keys().filter(is_removed).cloned().collect();
+    changed.extend(configure(document, &[]).controlled);
+    changed.extend([LOG_VAR, OUT_VAR].map(str::to_owned));
+    Inherited::of(&shell, &changed).scrubbed(&env::read_scrub(root))
 }
 
 /// Watches the machine for a moment before a launch whose time counts. Nothing is watched where the

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 
 use super::bench::Bench;
-use super::launch::{StepLauncher, Subject};
+use super::launch::{StepLauncher, Subject, read_inherited};
 use super::report::{is_written, make_report, render_end, write_report};
 use super::steps::{self, HowEnded};
 use super::verify::{Checked, check_frozen};
@@ -125,6 +125,16 @@ fn choose_folder(
                     checked.machine
                 ))
                 .hint("resume it there, or start over here with --again \"reason\"");
+            }
+            let now = read_inherited(ladder.root, &checked.document);
+            let changes = run.inherited.as_ref().map(|then| then.changes(&now)).unwrap_or_default();
+            if !changes.is_empty() {
+                return Err(anyhow::anyhow!(
+                    "run {} began in another environment: {}",
+                    last.name,
+                    changes.join("; ")
+                ))
+                .hint("set the variables as they were, or start over with --again \"reason\"");
             }
             // A run that was killed after its last sample still lacks its report.
             if last.is_finished(&checked.document)

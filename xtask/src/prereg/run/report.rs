@@ -8,6 +8,7 @@ use similar::TextDiff;
 use super::{Ladder, StoredRun, version_of};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
+use crate::cell::environment::Inherited;
 use crate::prereg::args::ReportArgs;
 use crate::prereg::chain::Frozen;
 use crate::prereg::report::{ResultFile, Status, render_markdown, summarize_run};
@@ -153,6 +154,11 @@ pub(super) fn render_end(result: &ResultFile) -> String {
             format!("undecided: {}", result.why_open.as_deref().unwrap_or_default())
         }
         _ => format!("incomplete: {}", result.why_open.as_deref().unwrap_or_default()),
+    };
+    let switches = result.run.inherited.as_ref().map(Inherited::switches).unwrap_or_default();
+    let end = match switches.is_empty() {
+        true => end,
+        false => format!("{end}; inherited from the shell: {}", switches.join(", ")),
     };
     match result.contended {
         0 => end,

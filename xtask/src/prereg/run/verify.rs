@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 
+use super::launch::read_inherited;
 use super::{Ladder, RUNNERS};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
-use crate::cell::pins::file::watch_pins;
+use crate::cell::pins::file::watch_runner;
 use crate::cell::pins::{Pins as FilePins, diff_pins};
 use crate::cell::runner::{CellVars, Runner, check_model, render_command};
 use crate::cell::spec::program_path;
@@ -42,15 +43,16 @@ pub(super) struct Checked {
 
 impl Checked {
     /// The first line of a run's samples.
-    pub(super) fn run_record(&self, name: &str) -> anyhow::Result<RunRecord> {
+    pub(super) fn run_record(&self, ladder: &Ladder<'_>) -> anyhow::Result<RunRecord> {
         let version = self.version()?;
         Ok(RunRecord {
-            name: name.to_owned(),
+            name: ladder.name.clone(),
             version: version.version,
             entry_sha256: version.entry_sha256.clone(),
             date: clock::today(),
             machine: self.machine.clone(),
             commit: self.head.clone(),
+            inherited: Some(read_inherited(ladder.root, &self.document)),
             judging: Judging::WithNoise,
         })
     }
@@ -269,7 +271,8 @@ pub(super) fn watch_files(
     words.extend(document.items.iter().flat_map(|item| item.args.iter().cloned()));
     words.extend(document.oracles.iter().flat_map(|oracle| oracle.args.iter().cloned()));
     let model_path = root.join(&model.path);
-    let (mut pins, mut watched) = watch_pins(root, &words, &model_path, &env::read_scrub(root))?;
+    let (mut pins, mut watched) =
+        watch_runner(root, runner, &words, &model_path, &env::read_scrub(root))?;
     if runner.build.is_none()
         && let Some(path) = find_program(root, &program)
     {

@@ -44,6 +44,23 @@ fn at_the_ceiling_it_stops_and_goes_on_only_with_a_reason() {
 }
 
 #[test]
+fn the_environment_is_kept_named_and_must_be_the_same_on_resume() {
+    let lab = Lab::frozen(&Figures { machine_s: 1_800.0, ..Figures::default() });
+    let ran = lab.command(&["run", "seed"]).env("OMP_NUM_THREADS", "3").run().exits_with(1);
+    let said = "; inherited from the shell: ";
+    assert!(ran.stdout.contains(said) && ran.stdout.contains("OMP_NUM_THREADS=3"), "{ran}");
+    assert!(lab.report().contains("OMP_NUM_THREADS=3"), "{}", lab.report());
+    let before = lab.launches().len();
+    let args = ["run", "seed", "--resume", "--over-ceiling", "agreed"];
+    let ran = lab.command(&args).env("OMP_NUM_THREADS", "4").run().exits_with(2);
+    let said = "began in another environment: OMP_NUM_THREADS was `3` and is now `4`";
+    assert!(ran.stderr.contains(said), "{ran}");
+    assert_eq!(lab.launches().len(), before);
+    lab.command(&args).env("OMP_NUM_THREADS", "3").run().exits_with(1);
+    assert!(lab.launches().len() > before);
+}
+
+#[test]
 fn killed_at_random_twenty_times_it_ends_as_if_it_never_was() {
     let figures = Figures { pause_ms: 25, ..Figures::default() };
     let whole = Lab::frozen(&figures);

@@ -113,6 +113,7 @@ fn a_run_that_began_under_the_older_rules_is_judged_by_them() {
         date: String::new(),
         machine: String::new(),
         commit: String::new(),
+        inherited: None,
         judging: Judging::ByValue,
     };
     let p1 = oracle_shot("P1 prompt=1 steps=1", &["P1"]);

@@ -95,6 +95,7 @@ fn a_run_that_began_under_the_older_rules_has_no_interval_and_lands_by_value() {
             date: String::new(),
             machine: String::new(),
             commit: String::new(),
+            inherited: None,
             judging: Judging::ByValue,
         }),
     );
