@@ -8,7 +8,7 @@ use crate::alloc::driver::{Address, Fill};
 pub struct StreamKey(pub(crate) u32);
 
 impl StreamKey {
-    /// The stream that every cache has from the start: [`DriverStream::HOST`].
+    /// The stream that every cache has from the start: [`DriverStream::HOST`](crate::alloc::driver::DriverStream::HOST).
     pub const HOST: StreamKey = StreamKey(0);
 }
 
