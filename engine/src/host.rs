@@ -21,8 +21,18 @@ pub(crate) fn libc_retained_bytes() -> Option<u64> {
     None
 }
 
-/// Gives back what the C library keeps for later. Without it, what loading used and freed stays
-/// resident: its threshold for memory of its own grows with the largest block that was freed.
+/// From now on the C library takes blocks of 4 MiB and more from the system and gives them back when they
+/// are freed. Left alone, its threshold grows with the largest such block that was freed, and the
+/// activations of a prefill stay resident beside the decode steps after it.
+pub(crate) fn give_large_blocks_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it sets one number, under the library's own lock.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20);
+    }
+}
+
+/// Gives back what the C library keeps for later of what loading used and freed.
 pub(crate) fn release_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it gives back free pages alone.

@@ -54,6 +54,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let mut environment = threads.environment.clone();
     let kernels = kernels::choose(&mut environment)?;
+    host::give_large_blocks_back();
     let start = Instant::now();
     let source = find_model(&args.model)?;
     let shown = source.gguf.display().to_string();

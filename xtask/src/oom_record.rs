@@ -14,6 +14,9 @@ pub(crate) mod prune;
 /// The record's file, relative to the workspace.
 pub(crate) const RECORD_PATH: &str = "benchmarks/.oom-record";
 
+/// The command that launches a recorded cell again, as [`OomEntry::found_by`] has it.
+pub(crate) const CONFIRM_COMMAND: &str = "oom-record confirm";
+
 /// One true OOM.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct OomEntry {
@@ -31,6 +34,14 @@ pub(crate) struct OomEntry {
     /// The command that found it, as a seventh field; `None` for a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) found_by: Option<String>,
+}
+
+impl OomEntry {
+    /// Whether its model's name is that of a cell of a sweep, which may say how many tokens are generated:
+    /// other commands add names of legs and rungs.
+    pub(crate) fn is_of_sweep_cell(&self) -> bool {
+        self.found_by.as_deref().is_none_or(|command| command == CONFIRM_COMMAND)
+    }
 }
 
 /// The record as it was read: the lines that hold an event, and those that do not.

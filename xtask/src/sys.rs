@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod command;
 pub(crate) mod driver;
 pub(crate) mod env;
+pub(crate) mod family;
 pub(crate) mod files;
 pub(crate) mod git;
 pub(crate) mod glob;

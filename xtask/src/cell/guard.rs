@@ -12,7 +12,7 @@ use crate::cell::grid::{Cell, FakeCell};
 use crate::cell::length::{generate_name, parse_generate, split_generate};
 use crate::cell::variants::{PLAIN, Variant, forbidding, split_streams};
 use crate::model::reference::ModelKind;
-use crate::oom_record::{OomRecord, render_prune_command};
+use crate::oom_record::{OomEntry, OomRecord, render_prune_command};
 
 pub(crate) mod file;
 
@@ -58,8 +58,10 @@ pub(crate) struct Guard {
     overhead_factor: f64,
     /// The variants of the definition, where it has some.
     variants: Vec<Variant>,
-    /// How many tokens a cell generates whose name does not say so; `None` where names never do.
+    /// How many tokens a cell generates whose name does not say so; `None` where that is not known.
     max_tokens: Option<u64>,
+    /// Whether the names of this run's cells say it where it is another number.
+    names_say_tokens: bool,
     /// The least length at which each model ran out of memory in this run, by [`Cell::name`].
     oom_lengths: HashMap<String, u64>,
 }
@@ -79,6 +81,7 @@ impl Guard {
             overhead_factor,
             variants: Vec::new(),
             max_tokens: None,
+            names_say_tokens: false,
             oom_lengths: HashMap::new(),
         }
     }
@@ -94,7 +97,13 @@ impl Guard {
 
     /// Knows that names may say how many tokens a cell generates, and how many it does where they do not.
     pub(crate) fn with_max_tokens(self, max_tokens: u64) -> Guard {
-        Guard { max_tokens: Some(max_tokens), ..self }
+        Guard { max_tokens: Some(max_tokens), names_say_tokens: true, ..self }
+    }
+
+    /// Knows the most tokens that a cell of this run generates: what a sweep recorded with no more of them
+    /// forbids it.
+    pub(crate) fn with_most_tokens(self, most: u64) -> Guard {
+        Guard { max_tokens: Some(most), names_say_tokens: false, ..self }
     }
 
     /// The names whose true OOM forbids this cell. A model as it is forbids its variants, because
@@ -103,14 +112,16 @@ impl Guard {
     fn forbidding(&self, cell: Cell<'_>) -> Vec<String> {
         let model = cell.model.name.as_str();
         let (change, streams) = cell.variant.map_or((None, None), split_streams);
-        let (change, generate) = match (change, self.max_tokens) {
-            (Some(change), Some(_)) => split_generate(change),
-            (change, _) => (change, None),
+        let (change, generate) = match change {
+            Some(change) if self.names_say_tokens => split_generate(change),
+            change => (change, None),
         };
         if !self.variants.iter().any(|variant| Some(variant.name.as_str()) == change)
             && change.is_some()
         {
-            return vec![model.to_owned(), cell.name()];
+            let mut names = self.generating_no_more(model, generate);
+            names.push(cell.name());
+            return names;
         }
         let mut names = Vec::new();
         for name in forbidding(&self.variants, change.unwrap_or(PLAIN)) {
@@ -124,12 +135,14 @@ impl Guard {
     }
 
     /// The names under which an OOM of this run or of the record may stand that generated no more tokens
-    /// than `generate`, or than the whole sweep does.
+    /// than `generate`, or than the whole run does.
     fn generating_no_more(&self, name: &str, generate: Option<u64>) -> Vec<String> {
         let Some(max_tokens) = self.max_tokens else { return vec![name.to_owned()] };
         let most = generate.unwrap_or(max_tokens);
         let mut counts: BTreeSet<u64> = generate.into_iter().collect();
-        let recorded = self.record.entries().map(|(entry, _)| entry.model.as_str());
+        let recorded = self.record.entries().map(|(entry, _)| entry);
+        let recorded = recorded.filter(|entry| entry.is_of_sweep_cell());
+        let recorded = recorded.map(|entry| entry.model.as_str());
         for other in recorded.chain(self.oom_lengths.keys().map(String::as_str)) {
             let rest = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('+'));
             let count = rest.and_then(|rest| parse_generate(rest.split('+').next()?));
@@ -137,6 +150,12 @@ impl Guard {
         }
         let named = counts.into_iter().map(|count| format!("{name}+{}", generate_name(count)));
         (max_tokens <= most).then(|| name.to_owned()).into_iter().chain(named).collect()
+    }
+
+    /// The event of the record that forbids this cell, with its line, even where it is ignored.
+    pub(crate) fn held(&self, cell: Cell<'_>) -> Option<(&OomEntry, &str)> {
+        let names = self.forbidding(cell);
+        names.iter().find_map(|name| self.record.blocking(name, cell.len))
     }
 
     /// The record as it is, even where it does not keep cells from being launched.
@@ -163,8 +182,7 @@ impl Guard {
             return refuse(Classification::FailMissingModel, reason);
         }
         let own_name = cell.name();
-        let names = self.forbidding(cell);
-        for name in &names {
+        for name in &self.forbidding(cell) {
             if let Some(&least) = self.oom_lengths.get(name)
                 && len >= least
             {
@@ -172,12 +190,11 @@ impl Guard {
                 return refuse(Classification::OomBackstop, reason);
             }
         }
-        if self.record_rule == RecordRule::InForce {
-            let held = names.iter().find_map(|name| self.record.blocking(name, len));
-            if let Some((_, line)) = held {
-                let reason = format!("the OOM record holds `{line}`");
-                return refuse(Classification::OomRecord, reason);
-            }
+        if self.record_rule == RecordRule::InForce
+            && let Some((_, line)) = self.held(cell)
+        {
+            let reason = format!("the OOM record holds `{line}`");
+            return refuse(Classification::OomRecord, reason);
         }
         let fake = self.fakes.iter().find(|fake| fake.model == own_name && fake.len == len);
         if let Some(fake) = fake {
@@ -202,7 +219,7 @@ impl Guard {
             Classification::OomRecord => format!(
                 "`cargo xtask {command} --ignore-oom-record` launches it anyway; `{}` removes its \
                  lines from the record",
-                render_prune_command(&cell.model.name)
+                render_prune_command(self.held(cell).map_or(&name, |(entry, _)| &entry.model))
             ),
             Classification::OomEstimate => {
                 "BENCH_MEM_OVERHEAD_FACTOR scales the estimate; 0 switches it off".to_owned()
@@ -323,7 +340,22 @@ mod tests {
             "a later sweep with other pairs knows it as well"
         );
         // Where names do not speak of tokens, such a name is a variant like any other.
-        let guard = Guard { max_tokens: None, ..guard };
+        let mut guard = Guard { max_tokens: None, names_say_tokens: false, ..guard };
+        assert_eq!(refused(&guard, 2048), [false, true, false, false, false]);
+        // Another command knows how many it generates itself.
+        guard = guard.with_most_tokens(8);
+        assert_eq!(refused(&guard, 2048), [true; 5]);
+        assert_eq!(refused(&guard, 2047), [false; 5]);
+        guard = guard.with_most_tokens(7);
+        assert_eq!(refused(&guard, 2048), [false, true, false, false, false]);
+        let cell = Cell { model: &model, len: 2048, variant: None };
+        let error = guard.with_most_tokens(8).require(cell, "ab").unwrap_err();
+        let said = crate::base::diagnostic::render_error(&error);
+        assert!(said.contains("holds `m+g8,2048,"), "{said}");
+        assert!(said.contains("`cargo xtask oom-record prune --model m+g8`"), "{said}");
+        // A leg of a comparison may be called so and says nothing of tokens.
+        let guard = super::tests::guard().with_most_tokens(64);
+        let guard = Guard { record: parse_record("m+g8,2048,d,c,,x,ab\n"), ..guard };
         assert_eq!(refused(&guard, 2048), [false, true, false, false, false]);
     }
 

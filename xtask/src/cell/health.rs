@@ -29,6 +29,10 @@ pub(crate) struct Look {
     pub(crate) driver: DriverLook,
     /// The system's memory, named [`SYSTEM_MEMORY`], and that of each GPU that has its own.
     pub(crate) pools: Vec<Pool>,
+    /// Whether the kernel drives a GPU of AMD.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) amdgpu: bool,
+    /// `None` where the log cannot be read, and where there is no GPU.
     pub(crate) kernel: Option<KernelLook>,
 }
 
@@ -43,6 +47,8 @@ pub(crate) enum DriverLook {
     Absent,
     /// There is one that does not answer in time.
     Silent,
+    /// It answers that it cannot work.
+    Broken(String),
     Answers(DriverState),
 }
 
@@ -54,6 +60,9 @@ pub(crate) struct DriverState {
     pub(crate) shares_memory: bool,
     /// The processes that compute on a GPU, with their names as far as they can be seen from here.
     pub(crate) processes: BTreeMap<u32, String>,
+    /// Those that belong to the machine: they draw, or share the GPU out. Some compute as well.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) standing: BTreeMap<u32, String>,
     /// Whether heat or power lowers clocks.
     pub(crate) throttled: bool,
 }
@@ -81,8 +90,54 @@ pub(crate) struct KernelLook {
 impl Look {
     /// Whether there is a GPU to watch over.
     pub(crate) fn has_gpu(&self) -> bool {
-        self.driver != DriverLook::Absent || self.kernel.is_some()
+        self.driver != DriverLook::Absent || self.amdgpu
     }
+
+    /// What is to be known of a look before the first launch, for people.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let DriverLook::Answers(state) = &self.driver
+            && !state.standing.is_empty()
+        {
+            let names = state.standing.iter().map(|(pid, name)| render_process(*pid, name));
+            notes.push(format!(
+                "on the GPU from the start, and no fault: {}",
+                names.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        if self.has_gpu() && self.kernel.is_none() {
+            notes.push(
+                "the kernel's log cannot be read here: what the GPU's driver logs (NVRM, Xid, amdgpu) is \
+                 not looked at"
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+
+    /// The look with everybody who computes now counted to the machine.
+    pub(crate) fn with_all_standing(mut self) -> Look {
+        if let DriverLook::Answers(state) = &mut self.driver {
+            state.standing.extend(state.processes.clone());
+        }
+        self
+    }
+
+    /// The look with what must be back when a run goes on under the same start of machine and driver:
+    /// the GPUs' own memory. Else there is nothing to compare with.
+    pub(crate) fn for_resumption(&self, is_another_boot: bool) -> Option<Look> {
+        if is_another_boot || !matches!(self.driver, DriverLook::Answers(_)) {
+            return None;
+        }
+        let mut look = Look { kernel: None, ..self.clone() };
+        look.pools.retain(|pool| pool.name != SYSTEM_MEMORY);
+        Some(look)
+    }
+}
+
+fn render_process(pid: u32, name: &str) -> String {
+    let name = if name.is_empty() { "another user's" } else { name };
+    format!("{pid} ({name})")
 }
 
 /// Whose memory must be back.
@@ -92,10 +147,20 @@ pub(crate) enum Watched {
     Gpus,
     /// The system's as well.
     All,
+    /// That of the system alone, and of GPUs nothing: where only the processor measures.
+    System,
 }
 
 /// Whatever is not as it should be, in words: by itself, and against an earlier look where there is one.
 pub(crate) fn judge(before: Option<&Look>, now: &Look, watched: Watched) -> Vec<String> {
+    if watched == Watched::System {
+        let of_system = |look: &Look| {
+            let pools = look.pools.iter().filter(|pool| pool.name == SYSTEM_MEMORY).cloned();
+            Look { pools: pools.collect(), ..Look::default() }
+        };
+        let before = before.map(of_system).unwrap_or_default();
+        return find_missing(&before, &of_system(now), true);
+    }
     let mut sick = Vec::new();
     let mut shares_memory = false;
     match &now.driver {
@@ -104,11 +169,17 @@ pub(crate) fn judge(before: Option<&Look>, now: &Look, watched: Watched) -> Vec<
         }
         DriverLook::Absent => {}
         DriverLook::Silent => sick.push("it does not answer".to_owned()),
+        DriverLook::Broken(why) => sick.push(format!("it fails: {why}")),
         DriverLook::Answers(state) => {
-            // None of ours is left before and after a cell.
-            sick.extend(state.processes.iter().map(|(pid, name)| {
-                let name = if name.is_empty() { "another user's" } else { name };
-                format!("process {pid} ({name}) computes on the GPU")
+            // None of ours is left before and after a cell. What the machine itself has there is what
+            // it had at the start.
+            let standing = match before.map(|before| &before.driver) {
+                Some(DriverLook::Answers(before)) => &before.standing,
+                _ => &state.standing,
+            };
+            let foreign = state.processes.iter().filter(|(pid, _)| !standing.contains_key(*pid));
+            sick.extend(foreign.map(|(pid, name)| {
+                format!("process {} computes on the GPU", render_process(*pid, name))
             }));
             if state.throttled {
                 sick.push("heat or power lowers the GPU's clocks".to_owned());
@@ -117,7 +188,7 @@ pub(crate) fn judge(before: Option<&Look>, now: &Look, watched: Watched) -> Vec<
         }
     }
     let Some(before) = before else { return sick };
-    if now.driver != DriverLook::Silent {
+    if !matches!(now.driver, DriverLook::Silent | DriverLook::Broken(_)) {
         let with_system = shares_memory || watched == Watched::All;
         sick.extend(find_missing(before, now, with_system));
     }
@@ -168,7 +239,7 @@ pub(crate) fn describe_change(before: &Look, now: &Look, is_another_boot: bool) 
     }
     let version = |look: &Look| match &look.driver {
         DriverLook::Answers(state) => state.version.clone(),
-        DriverLook::Absent | DriverLook::Silent => None,
+        DriverLook::Absent | DriverLook::Silent | DriverLook::Broken(_) => None,
     };
     if let (Some(was), Some(is)) = (version(before), version(now))
         && was != is
@@ -178,7 +249,6 @@ pub(crate) fn describe_change(before: &Look, now: &Look, is_another_boot: bool) 
     if !is_another_boot {
         let lines = new_kernel_lines(before, now);
         changes.extend(lines.iter().map(|line| format!("the kernel logged since: {line}")));
-        changes.extend(find_missing(before, now, false));
     }
     changes
 }
@@ -194,7 +264,8 @@ pub(crate) enum Waited {
 }
 
 /// Looks until the machine is healthy, for as long as `patience` or a few seconds; `tell` is told once what it
-/// waits for.
+/// waits for. No log takes a line back, so that one is not waited out. A driver that does not answer is asked once more, at the end: whoever asks it hangs in it and
+/// is left behind.
 pub(crate) fn await_health(
     executor: &mut impl Executor,
     before: Option<&Look>,
@@ -210,13 +281,16 @@ pub(crate) fn await_health(
         if sick.is_empty() {
             return Waited::Healthy(look);
         }
+        if before.is_some_and(|before| !new_kernel_lines(before, &look).is_empty()) {
+            left = left.min(LEAST_PATIENCE);
+        }
         if left.is_zero() {
             return Waited::Sick(sick);
         }
         if !std::mem::replace(&mut told, true) {
             tell(&format!("not healthy yet: {sick}; waiting up to {:.0} s", left.as_secs_f64()));
         }
-        let slice = left.min(LOOK_EVERY);
+        let slice = if look.driver == DriverLook::Silent { left } else { left.min(LOOK_EVERY) };
         if executor.pause(slice).is_none() {
             return Waited::Interrupted;
         }

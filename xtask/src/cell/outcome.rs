@@ -84,6 +84,21 @@ impl CellOutcome {
         self.end.stopped == Some(StopReason::Interrupt)
     }
 
+    /// Whether it was hard on a machine with this much memory, so that the next one should wait longer.
+    pub(crate) fn was_hard(&self, memory_bytes: Option<u64>) -> bool {
+        let ended_badly =
+            matches!(self.classification, Some(Classification::Oom | Classification::FailTimeout))
+                || matches!(self.end.exit, ExitKind::Signal(_));
+        let half = memory_bytes.map(|bytes| bytes / 2);
+        ended_badly || self.end.rss_peak_bytes.zip(half).is_some_and(|(peak, half)| peak > half)
+    }
+
+    /// Whether it may have left a driver ill: a program that meets an illegal access or a lost GPU fails
+    /// with an exit code like any other.
+    pub(crate) fn may_have_hurt_driver(&self, memory_bytes: Option<u64>) -> bool {
+        self.was_hard(memory_bytes) || self.classification.is_some_and(Classification::is_failure)
+    }
+
     pub(crate) fn evidence(&self) -> Evidence {
         let end = &self.end;
         let cause = end.said.cause.as_ref();

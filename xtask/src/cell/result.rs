@@ -57,6 +57,7 @@ pub(crate) fn parse_result(
                 leavings.stdout_omitted_bytes
             ));
         }
+        ResultFormat::Log => return Err("its log is read by ladders alone".to_owned()),
         ResultFormat::OpenaiStream => return Err("no client asked the server".to_owned()),
         ResultFormat::LlamaBenchJson => plain(parse_llama_bench_json(&leavings.stdout), Vec::new()),
     };

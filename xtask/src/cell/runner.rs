@@ -64,6 +64,9 @@ pub(crate) enum ResultFormat {
     LlamaBenchJson,
     /// The command starts a server, which is measured by request; see `cell::serving`.
     OpenaiStream,
+    /// The JSON lines that it writes to the file that `ARC_PREREG_LOG` names, which ladders alone read:
+    /// for a program that loads no model and takes no prompt, such as a training run.
+    Log,
 }
 
 /// Which models a runner can load.
@@ -230,7 +233,8 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         command.iter().any(|argument| argument.mentions(wanted))
             || env.values().any(|value| value.mentions(wanted))
     };
-    if !mentions(Placeholder::Model) && !mentions(Placeholder::ModelPath) {
+    let is_log = raw.result == ResultFormat::Log;
+    if !is_log && !mentions(Placeholder::Model) && !mentions(Placeholder::ModelPath) {
         bail!(
             "nothing mentions {{model_path}} or {{model}}: every cell would measure the same model"
         );
@@ -253,7 +257,7 @@ fn check_raw(raw: RawRunner, name: &str) -> anyhow::Result<Runner> {
         None => None,
     };
     // The client of a server makes the prompt.
-    if !is_server && !mentions(Placeholder::PromptTokens) {
+    if !is_server && !is_log && !mentions(Placeholder::PromptTokens) {
         bail!("nothing mentions {{prompt_tokens}}: every cell would measure the same length");
     }
     if raw.result == ResultFormat::Report && !mentions(Placeholder::Report) {
@@ -287,7 +291,7 @@ impl Runner {
     /// The same runner with other values of its own placeholders, or of {threads} or {warmup_tokens}.
     ///
     /// # Errors
-    /// It has no such placeholder.
+    /// It has no such placeholder, or nothing mentions it: a change without an effect would be measured.
     pub(crate) fn with_set(&self, set: &BTreeMap<String, String>) -> anyhow::Result<Runner> {
         let of_all = [Placeholder::Threads, Placeholder::WarmupTokens].map(Placeholder::name);
         let may_set: Vec<&str> = self.own.iter().map(String::as_str).chain(of_all).collect();
@@ -298,6 +302,16 @@ impl Runner {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("it has {}", may_set.join(", ")),
             });
+        }
+        let mentions = |name: &str| {
+            self.command.iter().any(|argument| argument.mentions_name(name))
+                || self.env.values().any(|value| value.mentions_name(name))
+        };
+        if let Some(name) = set.keys().find(|name| !mentions(name)) {
+            bail!(
+                "nothing in runner `{}` mentions {{{name}}}: to set it changes nothing",
+                self.name
+            );
         }
         Ok(Runner {
             command: self.command.iter().map(|argument| argument.with_set(set)).collect(),

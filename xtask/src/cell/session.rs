@@ -23,6 +23,10 @@ use super::spec::CellSpec;
 use crate::oom_record::OomEntry;
 use crate::sys::boot::is_another_boot;
 
+mod health;
+
+use health::{Fit, HealthWatch};
+
 /// A report beyond this size is not read.
 const REPORT_LIMIT_BYTES: u64 = 64 << 20;
 
@@ -126,11 +130,18 @@ pub(crate) struct Session<E> {
     executor: E,
     guard: Guard,
     finder: Finder,
+    health: Option<HealthWatch>,
 }
 
 impl<E: Executor> Session<E> {
     pub(crate) fn new(executor: E, guard: Guard, finder: Finder) -> Session<E> {
-        Session { executor, guard, finder }
+        Session { executor, guard, finder, health: None }
+    }
+
+    /// Launches nothing more once a cell has left the driver of a GPU ill: [`Session::run`] is then an
+    /// error. Sweeps look themselves, since they have pauses and a journal of their own for it.
+    pub(crate) fn watching_health(self) -> Session<E> {
+        Session { health: Some(HealthWatch::default()), ..self }
     }
 
     pub(crate) fn guard(&self) -> &Guard {
@@ -186,6 +197,11 @@ impl<E: Executor> Session<E> {
         ledger: &mut impl Ledger,
         read: impl FnOnce(&mut E, &ChildEnd) -> Result<CellNumbers, String>,
     ) -> anyhow::Result<End> {
+        if let Some(health) = &mut self.health
+            && health.check(&mut self.executor)? == Fit::Interrupted
+        {
+            return Ok(End::Interrupted);
+        }
         let before = match watch {
             None => None,
             Some(watch) => match self.watch_pause(watch.pause) {
@@ -220,10 +236,11 @@ impl<E: Executor> Session<E> {
             check_quiet(&before, &during, child.lost, watch.limits)
         });
         let numbers = read(&mut self.executor, &child);
-        Ok(End::Ran(Box::new(CellOutcome {
-            quiet,
-            ..CellOutcome::new(child, numbers, spec.asked())
-        })))
+        let outcome = CellOutcome { quiet, ..CellOutcome::new(child, numbers, spec.asked()) };
+        if let Some(health) = &mut self.health {
+            health.note(&outcome);
+        }
+        Ok(End::Ran(Box::new(outcome)))
     }
 
     /// The pause before a run, watched: load within it is load before the run. `None` where an
@@ -301,7 +318,8 @@ fn read_numbers(
             ResultFormat::Report => executor.read_text(&spec.report_path(), REPORT_LIMIT_BYTES),
             ResultFormat::ProfileText
             | ResultFormat::LlamaBenchJson
-            | ResultFormat::OpenaiStream => None,
+            | ResultFormat::OpenaiStream
+            | ResultFormat::Log => None,
         },
     };
     parse_result(format, spec.vars.prompt_tokens, &leavings)

@@ -8,6 +8,7 @@ use crate::base::shell::{quote_list_word, quote_word};
 use crate::cell::classify::{Classification, DecidedBy};
 use crate::cell::evidence::{Grade, describe_plenty};
 use crate::cell::journal::Evidence;
+use crate::cell::length::parse_generate;
 use crate::oom_record::{OomEntry, OomRecord, render_confirm_command, render_prune_command};
 
 /// The evidence of an event, in the text of the journal or the samples that it names: the last line about
@@ -84,8 +85,17 @@ pub(super) fn render_explanation(
     distance: Option<u64>,
     evidence: Option<&Evidence>,
 ) -> String {
-    let Some((entry, raw)) = record.blocking(model, len) else {
-        return render_free_cell(record, model, len);
+    let (base, generate) = split_pair(model);
+    let Some((entry, raw)) = find_event(record, model, len) else {
+        return match find_pair_event(record, base, len).filter(|_| generate.is_none()) {
+            Some((least, entry, raw)) => format!(
+                "{model} at {len} tokens: skipped before launch (SKIP:oom_record) where {least} tokens or \
+                 more are generated, else launched\n  recorded: {raw}\nto find out whether it still \
+                 runs out of memory:\n  {}",
+                render_confirm_command(&entry.model)
+            ),
+            None => render_free_cell(record, model, len),
+        };
     };
     let age = match distance {
         Some(0) => format!("at commit {}, which is HEAD", entry.commit),
@@ -94,19 +104,55 @@ pub(super) fn render_explanation(
         None if entry.commit == "unknown" => "at an unknown commit".to_owned(),
         None => format!("at commit {}, which this repository does not have", entry.commit),
     };
-    let word = quote_word(&quote_list_word(model));
+    let word = quote_word(&quote_list_word(base));
+    let length = generate.map_or(len.to_string(), |generate| format!("{len}:{generate}"));
     format!(
         "{model} at {len} tokens: skipped before launch (SKIP:oom_record)\n  recorded: {raw}\n  it \
          ran out of memory at {} tokens on {}, {age}\n  {}\nto find out whether it still does:\n  \
          {}\nto run the cell once anyway:\n  \
-         MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models {word} --lengths {len}\nif a \
+         MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models {word} --lengths {length}\nif a \
          change since then fixed it:\n  {}\n  cargo xtask oom-record prune --fixed-by REV",
         entry.prompt_target_len,
         entry.date,
         render_evidence(evidence, &entry.source_csv),
-        render_confirm_command(model),
-        render_prune_command(model),
+        render_confirm_command(&entry.model),
+        render_prune_command(&entry.model),
     )
+}
+
+/// The event that forbids a cell in any sweep, with its line: its own, or that of a pair which generated no
+/// more tokens.
+pub(super) fn find_event<'r>(
+    record: &'r OomRecord,
+    model: &str,
+    len: u64,
+) -> Option<(&'r OomEntry, &'r str)> {
+    let (base, generate) = split_pair(model);
+    let pair = || find_pair_event(record, base, len).filter(|(least, ..)| Some(*least) <= generate);
+    record.blocking(model, len).or_else(|| pair().map(|(_, entry, raw)| (entry, raw)))
+}
+
+/// A model and how many tokens are generated, where its name says so.
+fn split_pair(model: &str) -> (&str, Option<u64>) {
+    let pair = model.rsplit_once('+').and_then(|(base, last)| Some((base, parse_generate(last)?)));
+    pair.map_or((model, None), |(base, generate)| (base, Some(generate)))
+}
+
+/// The event of a pair of this model at `len` or fewer tokens, of several the one that generated the fewest, and
+/// how many these are.
+fn find_pair_event<'r>(
+    record: &'r OomRecord,
+    base: &str,
+    len: u64,
+) -> Option<(u64, &'r OomEntry, &'r str)> {
+    let pairs = record
+        .entries()
+        .filter(|(entry, _)| entry.is_of_sweep_cell() && entry.prompt_target_len <= len);
+    let pairs = pairs.filter_map(|(entry, line)| match split_pair(&entry.model) {
+        (model, Some(generate)) if model == base => Some((generate, entry, line.raw.as_str())),
+        _ => None,
+    });
+    pairs.min_by_key(|(generate, entry, _)| (*generate, entry.prompt_target_len))
 }
 
 fn render_free_cell(record: &OomRecord, model: &str, len: u64) -> String {
@@ -166,6 +212,37 @@ mod tests {
         "#);
         let text = render_explanation(&OomRecord::default(), "tiny", 1, None, None);
         assert_eq!(text, "tiny at 1 tokens: would be launched; no recorded event forbids it");
+    }
+
+    #[test]
+    fn pairs_are_explained_by_what_generated_no_more() {
+        let record = parse_record(
+            "tiny+g64,1024,d,c,,a.csv\ntiny+g8,2048,d,c,,a.csv\ntiny+g8,4096,d,c,,b.csv,ab\n",
+        );
+        let said = |model: &str, len| render_explanation(&record, model, len, None, None);
+        insta::assert_snapshot!(said("tiny+g100", 1500), @r#"
+            tiny+g100 at 1500 tokens: skipped before launch (SKIP:oom_record)
+              recorded: tiny+g64,1024,d,c,,a.csv
+              it ran out of memory at 1024 tokens on d, at commit c, which this repository does not have
+              evidence: not known; there is none in `a.csv` or its journal
+            to find out whether it still does:
+              cargo xtask oom-record confirm tiny+g64
+            to run the cell once anyway:
+              MLXCEL_BENCH_IGNORE_OOM_RECORD=1 cargo xtask sweep --models tiny --lengths 1500:100
+            if a change since then fixed it:
+              cargo xtask oom-record prune --model tiny+g64
+              cargo xtask oom-record prune --fixed-by REV
+        "#);
+        insta::assert_snapshot!(said("tiny", 2048), @r#"
+            tiny at 2048 tokens: skipped before launch (SKIP:oom_record) where 8 tokens or more are generated, else launched
+              recorded: tiny+g8,2048,d,c,,a.csv
+            to find out whether it still runs out of memory:
+              cargo xtask oom-record confirm tiny+g8
+        "#);
+        for (model, len) in [("tiny+g63", 2047), ("tiny+g7", 9999), ("tiny", 1023), ("other", 9999)]
+        {
+            assert!(said(model, len).contains("would be launched"), "{model} at {len}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::base::columns::render_columns;
 use crate::base::outcome::Outcome;
 use crate::cell::journal::Evidence;
 use crate::oom::args::{Args, Command, ExplainArgs, ListArgs, PruneArgs};
-use crate::oom::explain::{find_evidence, render_explanation};
+use crate::oom::explain::{find_event, find_evidence, render_explanation};
 use crate::oom_record::prune::{PrunePlan, PruneRule, plan_prune, recorded_commits};
 use crate::oom_record::{OomEntry, OomRecord, RECORD_PATH, file as record_file};
 use crate::sys::git::history as git_history;
@@ -45,11 +45,9 @@ fn list(root: &Path, args: &ListArgs) -> anyhow::Result<Outcome> {
 
 fn explain(root: &Path, args: &ExplainArgs) -> anyhow::Result<Outcome> {
     let record = read(root)?;
-    let distance = record
-        .blocking(&args.model, args.len)
-        .and_then(|(entry, _)| git_history::read_distance(root, &entry.commit, "HEAD"));
-    let evidence =
-        record.blocking(&args.model, args.len).and_then(|(entry, _)| read_evidence(root, entry));
+    let event = find_event(&record, &args.model, args.len).map(|(entry, _)| entry);
+    let distance = event.and_then(|entry| git_history::read_distance(root, &entry.commit, "HEAD"));
+    let evidence = event.and_then(|entry| read_evidence(root, entry));
     terminal::data(&render_explanation(
         &record,
         &args.model,

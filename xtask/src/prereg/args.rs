@@ -9,7 +9,8 @@ use clap::{Args as ClapArgs, Subcommand};
 /// and guards over the rungs, the rules that decide, and numbered expectations. `freeze` fixes it
 /// before the first run; after that a change is refused, or becomes an `amend` that every report
 /// shows. `run` measures: first the oracles (an item that fails one is dropped), then the ladder. It
-/// shows no figures before every rung is measured. The report is computed from the raw samples
+/// shows no figures before every rung is measured. A base that fails ends the run, undecided, and a
+/// rule lands nothing for what is no more than noise. The report is computed from the raw samples
 /// alone.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Example:\n  \
@@ -18,7 +19,7 @@ use clap::{Args as ClapArgs, Subcommand};
     cargo xtask prereg freeze fast-attention # then commit it\n  \
     cargo xtask prereg run fast-attention\n\n\
 Exit codes: 0 a rule fired and every oracle and guard passed; 1 an oracle or guard failed, or the\n\
-result is incomplete; 2 it could not run; 130 interrupted (continue with `run NAME --resume`).\n\n\
+result is not shown, undecided or incomplete; 2 it could not run; 130 interrupted (continue with `run NAME --resume`).\n\n\
 docs/METHODOLOGY.md, \"Pre-registered ladders\", teaches how to write a good one.")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -30,8 +31,10 @@ pub(crate) enum Command {
     /// Write a commented document to start from.
     New(NameArgs),
     /// Find rules that cannot fire, outcomes that no rule covers, and bars below the noise.
+    #[command(after_help = "Example:\n  cargo xtask prereg check alloc-cache")]
     Check(NameArgs),
-    /// Freeze the document, its runner, its model and its code.
+    /// Freeze the document, its runner, its model, its code and the files that its command names.
+    #[command(after_help = "Example:\n  cargo xtask prereg freeze alloc-cache")]
     Freeze(NameArgs),
     /// Freeze a changed document as a new version; reports say whether data existed.
     Amend(AmendArgs),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use similar::TextDiff;
 
 use crate::base::hash::sha256_hex;
+use crate::cell::pins::diff_pins;
 
 const SCHEMA: u32 = 1;
 
@@ -52,28 +53,46 @@ pub(crate) struct Pins {
     /// Commits that items apply, by the revision that the document names.
     pub(crate) revisions: std::collections::BTreeMap<String, String>,
     pub(crate) machine: String,
+    /// SHA-256 of the files that the runner's command and the arguments of the document name, by their
+    /// path; for a foreign runner its program as well, as `program`.
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty", default)]
+    pub(crate) files: std::collections::BTreeMap<String, String>,
 }
 
 impl Pins {
+    /// What differs in what is measured, in words.
+    pub(crate) fn diff_words(&self, then: &Pins) -> Vec<String> {
+        let mut words = Vec::new();
+        for (what, differs) in [
+            ("the runner's definition", self.runner_sha256 != then.runner_sha256),
+            ("the model", self.model_sha256 != then.model_sha256),
+            ("the code", self.code_sha256 != then.code_sha256),
+            ("the revisions", self.revisions != then.revisions),
+        ] {
+            if differs {
+                words.push(what.to_owned());
+            }
+        }
+        if !then.files.is_empty() {
+            words.extend(diff_pins(&then.files, &self.files));
+        }
+        words
+    }
+
     /// Whether a run under either measures the same; the commit and the machine may differ.
     pub(crate) fn same_measurement(&self, other: &Pins) -> bool {
-        let what = |pins: &Pins| {
-            (
-                pins.code_sha256.clone(),
-                pins.runner_sha256.clone(),
-                pins.model_sha256.clone(),
-                pins.revisions.clone(),
-            )
-        };
-        what(self) == what(other)
+        self.diff_words(other).is_empty()
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DataBefore {
     pub(crate) runs: u64,
     pub(crate) launches: u64,
+    /// The names of these runs.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(crate) names: Vec<String>,
 }
 
 /// A new version, before it has a place in the chain.
@@ -181,6 +200,7 @@ mod tests {
                 model_sha256: "m".to_owned(),
                 revisions: [].into(),
                 machine: "CPU_8GB".to_owned(),
+                files: [].into(),
             },
             document: document.to_owned(),
         }

@@ -40,8 +40,9 @@ pub(crate) struct Document {
 #[derive(Debug, Clone)]
 pub(crate) struct Protocol {
     pub(crate) runner: String,
-    /// The model, as `cargo xtask sweep` takes it.
-    pub(crate) model: String,
+    /// The model, as `cargo xtask sweep` takes it; `None` for a runner whose result is its log.
+    pub(crate) model: Option<String>,
+    /// 0 for a runner that takes no prompt.
     pub(crate) prompt_tokens: u64,
     /// Steps of one launch: tokens to decode, or training steps.
     pub(crate) steps: u64,
@@ -102,6 +103,10 @@ pub(crate) enum Statistic {
     Min,
     Max,
     Last,
+    /// The value that nine of ten readings do not exceed (nearest rank).
+    P90,
+    /// The same for 99 of a hundred.
+    P99,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -120,6 +125,8 @@ pub(crate) struct Metric {
     pub(crate) field: String,
     pub(crate) unit: String,
     pub(crate) statistic: Statistic,
+    /// Whether a launch of the base may report nothing of it.
+    pub(crate) optional: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -132,6 +139,9 @@ pub(crate) struct Oracle {
     pub(crate) steps: Option<u64>,
     /// Prompt length of its launches, where it differs from the ladder's.
     pub(crate) prompt_tokens: Option<u64>,
+    /// What one of its launches, or its command, is expected to take, in minutes, where that differs
+    /// from a launch of the ladder.
+    pub(crate) estimate_min: Option<f64>,
     pub(crate) args: Vec<String>,
 }
 
@@ -256,15 +266,23 @@ pub(crate) struct Rule {
     pub(crate) text: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     /// Land every item that survived its oracles.
     LandAll,
     /// Land these items and no others, as far as they survived.
-    Land(Vec<String>),
+    Land(Vec<Landed>),
     Park,
     /// Drop the item and measure the ladder again without it.
     Drop(String),
+}
+
+/// An item that a rule lands.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Landed {
+    pub(crate) item: String,
+    /// The condition under which it lands; else it stays out, whatever becomes of the others.
+    pub(crate) only_if: Option<Expr>,
 }
 
 #[derive(Debug, Clone)]
@@ -295,6 +313,8 @@ pub(crate) enum Confidence {
 pub(crate) struct Transfer {
     pub(crate) reads: Vec<String>,
     pub(crate) repeats: u64,
+    /// Steps of its launches, where they differ from the ladder's.
+    pub(crate) steps: Option<u64>,
     /// What is expected, over `here.READ` (the machine of the transfer) and `there.READ` (the
     /// machine of the decision).
     pub(crate) expect: Expr,
@@ -313,6 +333,12 @@ impl Document {
     pub(crate) fn prompt_lengths(&self) -> Vec<u64> {
         let own = self.oracles.iter().filter_map(|oracle| oracle.prompt_tokens);
         std::iter::once(self.protocol.prompt_tokens).chain(own).collect()
+    }
+
+    /// The most steps that a launch can have.
+    pub(crate) fn most_steps(&self) -> u64 {
+        let own = self.oracles.iter().filter_map(|oracle| oracle.steps);
+        own.fold(self.protocol.steps, u64::max)
     }
 
     /// The rung that everything is compared with.
@@ -344,6 +370,20 @@ impl Document {
     pub(crate) fn rung(&self, id: &str) -> Option<&Rung> {
         self.rungs.iter().find(|rung| rung.id == id)
     }
+}
+
+/// The rungs that a formula speaks of, each once.
+pub(crate) fn rungs_in(formula: &Expr) -> Vec<&str> {
+    let mut rungs = formula.names();
+    formula.walk(&mut |expr| {
+        if let Expr::Call(function, args) = expr
+            && function == "value"
+            && !rungs.contains(&args[1].as_str())
+        {
+            rungs.push(&args[1]);
+        }
+    });
+    rungs
 }
 
 impl Confidence {

@@ -6,14 +6,17 @@
 use serde::Serialize;
 
 use super::compose::{Composed, Dropped, RungState, plan_rungs, with_dependents};
-use super::document::{Action, Document};
+use super::document::{Action, Document, Landed, Rule};
+use super::numbers::{amount, is_fraction, percent};
 use super::oracle::{TrialOutcome, TrialVerdict, item_trials, judge_trial, rung_trials};
-use super::sample::{Record, total_cost_s};
-use crate::stats::expr::Truth;
+use super::sample::{Judging, Record, total_cost_s};
+use crate::stats::expr::{Expr, Number, Truth};
 
 pub(crate) use names::{Conditions, Numbers, ReadsAs};
 pub(crate) use round::{Round, launches};
 
+mod base;
+mod certainty;
 mod names;
 mod round;
 
@@ -41,7 +44,12 @@ pub(crate) enum Phase {
         rule: String,
         landing: Landing,
     },
-    /// Everything was measured and no rule fired.
+    /// A rule that lands something holds, but rests on a read that is no more than noise.
+    NotShown {
+        rule: String,
+        why: String,
+    },
+    /// Everything was measured and no rule fired, or nothing can be judged.
     Undecided {
         why: String,
     },
@@ -51,6 +59,9 @@ pub(crate) enum Phase {
 pub(crate) struct Landing {
     pub(crate) land: Vec<String>,
     pub(crate) park: Vec<String>,
+    /// Of each item that lands under a condition, what that came to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) told: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -64,12 +75,21 @@ pub(crate) struct RuleOutcome {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RuleResult {
     Fired,
+    /// It holds and would land something, but rests on a read that is no more than noise.
+    NotShown,
     DoesNotHold,
     /// Its condition is about what does not exist: a crashed rung, a failed read.
     DoesNotApply,
     /// It cannot be judged, so no later rule may be taken.
     CannotBeJudged,
     NotReached,
+}
+
+impl Phase {
+    /// Whether nothing is left to measure.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Phase::Decided { .. } | Phase::NotShown { .. } | Phase::Undecided { .. })
+    }
 }
 
 impl Standing {
@@ -86,6 +106,18 @@ pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
         rounds: Vec::new(),
         phase: Phase::ItemOracles,
     };
+    let judging = Judging::of(records);
+    let fault = match judging {
+        Judging::WithNoise => base::find_base_fault(document, records),
+        Judging::ByValue => None,
+    };
+    if let Some(why) = &fault {
+        standing.phase = Phase::Undecided { why: why.clone() };
+    }
+    let open = |phase: Phase| match &fault {
+        Some(why) => Phase::Undecided { why: why.clone() },
+        None => phase,
+    };
     let trials = item_trials(document);
     standing.trials =
         trials.iter().filter_map(|trial| judge_trial(document, trial, records)).collect();
@@ -95,7 +127,7 @@ pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
     standing.dropped = with_dependents(document, dropped_by_oracles(&standing.trials));
     standing.ladder = plan_rungs(document, &standing.dropped);
 
-    standing.phase = Phase::RungOracles;
+    standing.phase = open(Phase::RungOracles);
     let ladder = standing.ladder.clone();
     let items_of = |id: &str| {
         ladder.iter().find(|rung| rung.id == id).map(|rung| rung.items.clone()).unwrap_or_default()
@@ -110,10 +142,16 @@ pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
     }
 
     for number in 1.. {
-        standing.phase = Phase::Ladder { round: number };
-        let Some(mut round) = round::read_round(document, &standing.ladder, records, number) else {
+        standing.phase = open(Phase::Ladder { round: number });
+        let Some(mut round) =
+            round::read_round(document, &standing.ladder, records, number, judging)
+        else {
             return standing;
         };
+        if fault.is_some() {
+            standing.rounds.push(round);
+            return standing;
+        }
         let conditions = Conditions {
             document,
             trials: &standing.trials,
@@ -123,10 +161,16 @@ pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
             reads: ReadsAs::Judged,
         };
         let (outcomes, fired) = take_rule(document, &conditions, &standing.dropped);
+        let landing = match fired {
+            Taken::Fired(at) => {
+                plan_landing(&document.rules[at].action, &conditions, &standing.dropped)
+            }
+            _ => Landing::default(),
+        };
         round.rules = outcomes;
         standing.rounds.push(round);
         match fired {
-            Ok(Some(index)) => {
+            Taken::Fired(index) => {
                 let rule = &document.rules[index];
                 if let Action::Drop(item) = &rule.action {
                     standing.dropped.push(Dropped {
@@ -138,14 +182,17 @@ pub(crate) fn judge(document: &Document, records: &[Record]) -> Standing {
                     standing.ladder = plan_rungs(document, &standing.dropped);
                     continue;
                 }
-                let landing = plan_landing(document, &rule.action, &standing.dropped);
                 standing.phase = Phase::Decided { rule: rule.id.clone(), landing };
             }
-            Ok(None) => {
+            Taken::NotShown { index, why } => {
+                let rule = document.rules[index].id.clone();
+                standing.phase = Phase::NotShown { rule, why };
+            }
+            Taken::None => {
                 standing.phase =
                     Phase::Undecided { why: "no rule covers what was measured".to_owned() };
             }
-            Err(why) => standing.phase = Phase::Undecided { why },
+            Taken::CannotBeJudged(why) => standing.phase = Phase::Undecided { why },
         }
         break;
     }
@@ -171,14 +218,22 @@ fn dropped_by_oracles(trials: &[TrialOutcome]) -> Vec<Dropped> {
     dropped
 }
 
+/// What the rules come to.
+enum Taken {
+    Fired(usize),
+    NotShown { index: usize, why: String },
+    CannotBeJudged(String),
+    None,
+}
+
 /// Goes through the rules in order: how each came out, and the one that fires, or why none may.
 fn take_rule(
     document: &Document,
     conditions: &Conditions<'_>,
     dropped: &[Dropped],
-) -> (Vec<RuleOutcome>, Result<Option<usize>, String>) {
+) -> (Vec<RuleOutcome>, Taken) {
     let mut outcomes = Vec::new();
-    let mut end: Option<Result<Option<usize>, String>> = None;
+    let mut end: Option<Taken> = None;
     for (index, rule) in document.rules.iter().enumerate() {
         let (result, why) = if end.is_some() {
             (RuleResult::NotReached, String::new())
@@ -188,36 +243,89 @@ fn take_rule(
             (RuleResult::DoesNotApply, format!("{item} is already out"))
         } else {
             match rule.when.truth(conditions) {
-                Truth::True => (RuleResult::Fired, conditions.explain(&rule.when)),
+                Truth::True => match find_unshown(rule, conditions) {
+                    Some(why) => (RuleResult::NotShown, why),
+                    None => (RuleResult::Fired, conditions.explain(&rule.when)),
+                },
                 Truth::False => (RuleResult::DoesNotHold, conditions.explain(&rule.when)),
                 Truth::Void(why) => (RuleResult::DoesNotApply, why),
                 Truth::Missing(why) => (RuleResult::CannotBeJudged, why),
             }
         };
         match result {
-            RuleResult::Fired => end = Some(Ok(Some(index))),
+            RuleResult::Fired => end = Some(Taken::Fired(index)),
+            RuleResult::NotShown => end = Some(Taken::NotShown { index, why: why.clone() }),
             RuleResult::CannotBeJudged => {
-                end = Some(Err(format!("rule `{}` cannot be judged: {why}", rule.id)));
+                let why = format!("rule `{}` cannot be judged: {why}", rule.id);
+                end = Some(Taken::CannotBeJudged(why));
             }
             _ => {}
         }
         outcomes.push(RuleOutcome { rule: rule.id.clone(), result, why });
     }
-    (outcomes, end.unwrap_or(Ok(None)))
+    (outcomes, end.unwrap_or(Taken::None))
+}
+
+/// Why a rule that holds is not shown, in words; `None` where it lands nothing, or holds as well
+/// without the reads that are no more than noise.
+fn find_unshown(rule: &Rule, conditions: &Conditions<'_>) -> Option<String> {
+    if !matches!(rule.action, Action::LandAll | Action::Land(_)) {
+        return None;
+    }
+    let shown = Conditions { reads: ReadsAs::Shown, ..*conditions };
+    if rule.when.truth(&shown) == Truth::True {
+        return None;
+    }
+    let reads = reads_of(&rule.when);
+    let unshown = conditions.round.reads.iter().filter(|read| reads.contains(&read.id.as_str()));
+    let told: Vec<String> = unshown
+        .filter_map(|read| {
+            let formula = &conditions.document.read(&read.id)?.value;
+            let show = |value| if is_fraction(formula) { percent(value) } else { amount(value) };
+            let why = read.within_noise(show)?;
+            let Number::Known(value) = read.value.0 else { return None };
+            Some(format!("{} = {} is within the noise, {why}", read.id, show(value)))
+        })
+        .collect();
+    Some(told.join("; "))
+}
+
+/// The reads that a condition uses, each once.
+pub(crate) fn reads_of(condition: &Expr) -> Vec<&str> {
+    let mut reads = condition.names();
+    condition.walk(&mut |expr| {
+        if let Expr::Call(function, args) = expr
+            && ["lower", "upper"].contains(&function.as_str())
+            && !reads.contains(&args[0].as_str())
+        {
+            reads.push(&args[0]);
+        }
+    });
+    reads
 }
 
 /// Which items an action lands and which it parks; one that was dropped never lands.
-fn plan_landing(document: &Document, action: &Action, dropped: &[Dropped]) -> Landing {
+fn plan_landing(action: &Action, conditions: &Conditions<'_>, dropped: &[Dropped]) -> Landing {
     let is_out = |id: &str| dropped.iter().any(|drop| drop.item == id);
-    let (land, park) = document.items.iter().map(|item| item.id.clone()).partition(|id| {
-        !is_out(id)
-            && match action {
-                Action::LandAll => true,
-                Action::Land(items) => items.contains(id),
-                Action::Park | Action::Drop(_) => false,
-            }
-    });
-    Landing { land, park }
+    let mut told = Vec::new();
+    let mut lands = |landed: &Landed| {
+        let Some(condition) = &landed.only_if else { return true };
+        let holds = condition.truth(conditions) == Truth::True;
+        told.push(format!("{landed}: {}", conditions.explain(condition)));
+        holds
+    };
+    let (land, park) =
+        conditions.document.items.iter().map(|item| item.id.clone()).partition(|id| {
+            !is_out(id)
+                && match action {
+                    Action::LandAll => true,
+                    Action::Land(items) => {
+                        items.iter().find(|landed| landed.item == *id).is_some_and(&mut lands)
+                    }
+                    Action::Park | Action::Drop(_) => false,
+                }
+        });
+    Landing { land, park, told }
 }
 
 pub(crate) fn is_measured(rung: &Composed) -> bool {

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::document::Document;
+use super::document::{Action, Document};
+use super::judge::reads_of;
 use crate::stats::expr::Expr;
 
 mod decision;
@@ -80,6 +81,8 @@ pub(crate) fn check_document(document: &Document, surroundings: Surroundings) ->
     linter.check_oracles();
     linter.check_rungs();
     linter.check_actions();
+    linter.check_bars();
+    linter.check_intervals();
     linter.check_noise();
     linter.check_cost();
     outcomes::check_outcomes(&mut linter);
@@ -119,6 +122,11 @@ impl Linter<'_> {
 
     fn conditions(&self) -> Vec<&Expr> {
         let rules = self.document.rules.iter().map(|rule| &rule.when);
+        let items = self.document.rules.iter().flat_map(|rule| match &rule.action {
+            Action::Land(items) => items.as_slice(),
+            _ => &[],
+        });
+        let rules = rules.chain(items.filter_map(|landed| landed.only_if.as_ref()));
         rules.chain(self.document.expectations.iter().map(|one| &one.holds)).collect()
     }
 
@@ -135,7 +143,7 @@ impl Linter<'_> {
     }
 
     fn is_read_by_rules(&self, name: &str) -> bool {
-        self.document.rules.iter().any(|rule| rule.when.names().contains(&name))
+        self.document.rules.iter().any(|rule| reads_of(&rule.when).contains(&name))
     }
 }
 

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::document::{Document, Metric, Source, Statistic};
 use super::sample::{Reading, Series};
+use crate::base::nearest::nearest;
 use crate::stats::expr::Number;
-use crate::stats::location::median;
+use crate::stats::location::{median, sorted};
 
 /// What a runner's JSON lines hold.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -89,6 +90,35 @@ pub(crate) fn read_series(
         .metrics
         .iter()
         .filter_map(|metric| Some((metric.id.clone(), series(metric)?)))
+        .collect()
+}
+
+/// Why a metric of the document has no readings among `series`, in words, by its id.
+pub(crate) fn explain_absent(
+    document: &Document,
+    series: &BTreeMap<String, Series>,
+    log: &Log,
+) -> BTreeMap<String, String> {
+    let fields: BTreeSet<&str> =
+        log.records.iter().flat_map(|record| record.keys().map(String::as_str)).collect();
+    let explain = |metric: &Metric| match metric.source {
+        Source::Report => format!("its report has no number at `{}`", metric.field),
+        Source::Log if fields.is_empty() => "it wrote no log".to_owned(),
+        Source::Log if fields.contains(metric.field.as_str()) => {
+            format!("`{}` in its log is no number", metric.field)
+        }
+        Source::Log => {
+            let list: Vec<&str> = fields.iter().copied().collect();
+            let what = match nearest(&metric.field, fields.iter().copied()) {
+                Some(other) => format!("did you mean `{other}`?"),
+                None => format!("its fields are {}", list.join(", ")),
+            };
+            format!("its log has no `{}`; {what}", metric.field)
+        }
+    };
+    (document.metrics.iter())
+        .filter(|metric| !series.contains_key(&metric.id))
+        .map(|metric| (metric.id.clone(), explain(metric)))
         .collect()
 }
 
@@ -212,7 +242,15 @@ pub(crate) fn summarize(values: &[f64], statistic: Statistic) -> f64 {
         Statistic::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
         Statistic::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         Statistic::Last => values.last().copied().unwrap_or(f64::NAN),
+        Statistic::P90 => nearest_rank(values, 0.90),
+        Statistic::P99 => nearest_rank(values, 0.99),
     }
+}
+
+/// The smallest value that at least this share of all values does not exceed.
+fn nearest_rank(values: &[f64], share: f64) -> f64 {
+    let rank = (share * values.len() as f64).ceil() as usize;
+    sorted(values).get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -245,6 +283,16 @@ mod tests {
         assert_eq!(figure(&series, 80, Statistic::Max), Number::Known(4.0));
         assert_eq!(figure(&series, 80, Statistic::Last), Number::Known(4.0));
         assert!(matches!(figure(&series, 120, Statistic::Median), Number::Missing(_)));
+    }
+
+    #[test]
+    fn a_high_percentile_is_a_reading_by_its_rank() {
+        let ten: Vec<f64> = (1..=10).rev().map(f64::from).collect();
+        assert_eq!(summarize(&ten, Statistic::P90), 9.0);
+        assert_eq!(summarize(&ten, Statistic::P99), 10.0);
+        assert_eq!(summarize(&ten[..1], Statistic::P90), 10.0);
+        let eleven: Vec<f64> = (1..=11).map(f64::from).collect();
+        assert_eq!(summarize(&eleven, Statistic::P90), 10.0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How numbers read in reports and messages.
 
-use crate::stats::expr::{Expr, Operator};
+use crate::stats::expr::{Expr, Names, Number, Operator, Relation, Truth};
 
 /// A number as people write it: `1e-3` rather than `0.001`, and never `1e0`.
 pub(crate) fn number(value: f64) -> String {
@@ -43,9 +43,40 @@ pub(crate) fn is_fraction(formula: &Expr) -> bool {
             if matches!(**one, Expr::Number { value, .. } if value == 1.0))
 }
 
+/// What a formula over rungs yields where all of them are alike: 0 for a relative change, 1 for a ratio.
+/// `None` where that depends on their size.
+pub(crate) fn neutral(formula: &Expr) -> Option<f64> {
+    let at = |size: f64| match formula.number(&Alike(size)) {
+        Number::Known(value) => Some(value),
+        Number::Void(_) | Number::Missing(_) => None,
+    };
+    let (one, ten) = (at(1.0)?, at(10.0)?);
+    let is_scale_free = Relation::Equal.holds(one, ten);
+    // A plain difference yields 0 as well, and has the metric's unit.
+    (is_scale_free && is_fraction(formula)).then_some(one)
+}
+
+/// Every rung reads the same.
+struct Alike(f64);
+
+impl Names for Alike {
+    fn number(&self, _: &str) -> Number {
+        Number::Known(self.0)
+    }
+
+    fn call_number(&self, _: &str, _: &[String]) -> Number {
+        Number::Known(self.0)
+    }
+
+    fn call_truth(&self, function: &str, _: &[String]) -> Truth {
+        Truth::Missing(format!("no condition `{function}` here"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::expr::parse_condition;
 
     #[test]
     fn amounts_keep_four_digits() {
@@ -59,6 +90,17 @@ mod tests {
         ] {
             assert_eq!(amount(value), shown);
         }
+    }
+
+    #[test]
+    fn what_a_formula_yields_of_equals_is_known_where_its_size_does_not_matter() {
+        let of = |text: &str| neutral(&parse_condition(text).unwrap());
+        assert_eq!(of("(A - C) / A"), Some(0.0));
+        assert_eq!(of("B / A"), Some(1.0));
+        assert_eq!(of("B / A - 1"), Some(0.0));
+        assert_eq!(of("(C - value(lifetime, A)) / value(lifetime, A)"), Some(0.0));
+        assert_eq!(of("A - B"), None);
+        assert_eq!(of("B"), None);
     }
 
     #[test]

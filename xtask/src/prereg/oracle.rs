@@ -9,7 +9,7 @@ use super::compose::with_needs;
 use super::document::{Bound, Difference, Document, Oracle, OracleCheck};
 use super::metric::{figure, find_non_finite};
 use super::numbers::number;
-use super::sample::{CommandRecord, LaunchRecord, Record, Series, Slot, launches_in};
+use super::sample::{CommandRecord, Judging, LaunchRecord, Record, Series, Slot, launches_in};
 use crate::stats::expr::{Number, Relation};
 
 /// A launch for oracles: which settings and items. Oracles that ask for the same share it.
@@ -26,7 +26,11 @@ impl Shot {
     /// What distinguishes it in the samples.
     pub(crate) fn key(&self) -> String {
         let items = if self.items.is_empty() { "base".to_owned() } else { self.items.join("+") };
-        let mut key = format!("{items} prompt={} steps={}", self.prompt_tokens, self.steps);
+        let mut key = match self.prompt_tokens {
+            // A runner without a prompt.
+            0 => format!("{items} steps={}", self.steps),
+            prompt => format!("{items} prompt={prompt} steps={}", self.steps),
+        };
         if !self.args.is_empty() {
             key.push_str(&format!(" args={}", self.args.join(" ")));
         }
@@ -140,6 +144,14 @@ pub(crate) fn judge_trial(
     }
     let launches: Vec<&LaunchRecord> =
         trial.shots(document).iter().map(|shot| find_shot(records, shot)).collect::<Option<_>>()?;
+    if let [base, _] = launches[..]
+        && trial.base.is_empty()
+        && Judging::of(records) == Judging::WithNoise
+        && (base.failed.is_some() || find_base_gap(&trial.oracle.check, base).is_some())
+    {
+        // What the base lacks is nothing that an item did.
+        return None;
+    }
     for (launch, who) in launches.iter().rev().zip(["the item", "the base"]) {
         if let Some(failure) = &launch.failed {
             return Some(outcome((
@@ -172,6 +184,26 @@ pub(crate) fn find_command<'a>(
         }
         _ => None,
     })
+}
+
+/// What the base lacks of what an oracle compares, in words.
+pub(crate) fn find_base_gap(check: &OracleCheck, base: &LaunchRecord) -> Option<String> {
+    match check {
+        OracleCheck::TokensEqual if base.token_hash.is_none() => {
+            Some("no token hash is in its report".to_owned())
+        }
+        OracleCheck::FileEqual { file } if !base.files.contains_key(file) => {
+            Some(format!("it wrote no `{file}`"))
+        }
+        OracleCheck::Metric { metric, .. } | OracleCheck::Overlay { metric, .. } => {
+            let Some(series) = base.series.get(metric) else {
+                let why = base.absent.get(metric).map(|why| format!(": {why}"));
+                return Some(format!("it reported no {metric}{}", why.unwrap_or_default()));
+            };
+            find_non_finite(series).map(|bad| format!("its {metric} is {bad}"))
+        }
+        _ => None,
+    }
 }
 
 /// Whether the candidate passes, and the measured value in words.

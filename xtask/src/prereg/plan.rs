@@ -54,7 +54,7 @@ pub(crate) fn plan_step(document: &Document, standing: &Standing, records: &[Rec
             plan_trials(document, &rung_trials(document, items_of), records)
         }
         Phase::Ladder { round } => plan_ladder(document, &standing.ladder, round, records),
-        Phase::Decided { .. } | Phase::Undecided { .. } => None,
+        Phase::Decided { .. } | Phase::NotShown { .. } | Phase::Undecided { .. } => None,
     };
     step.unwrap_or(Step::Finished)
 }
@@ -144,6 +144,31 @@ pub(crate) fn count_launches(document: &Document) -> u64 {
     all_shots(document).len() as u64 + passes * rungs * document.protocol.repeats
 }
 
+/// What the oracles are expected to take, in minutes: each launch once, by the longest estimate of
+/// those that share it, else by `launch_min`; and the commands that have an estimate.
+pub(crate) fn estimate_oracles_min(document: &Document, launch_min: f64) -> f64 {
+    let items_of = |id: &str| document.rung(id).map(|rung| rung.items.clone()).unwrap_or_default();
+    let (of_items, of_rungs) = (item_trials(document), rung_trials(document, items_of));
+    let mut shots: BTreeMap<String, f64> = BTreeMap::new();
+    let mut commands_min = 0.0;
+    for trial in of_items.iter().chain(&of_rungs) {
+        if let OracleCheck::Command { .. } = trial.oracle.check {
+            commands_min += trial.oracle.estimate_min.unwrap_or(0.0);
+        }
+        for shot in trial.shots(document) {
+            let each = trial.oracle.estimate_min.unwrap_or(launch_min);
+            let known = shots.entry(shot.key()).or_insert(each);
+            *known = known.max(each);
+        }
+    }
+    commands_min + shots.values().sum::<f64>()
+}
+
+/// The launches of the ladder, one more pass included where a rule may ask for it.
+pub(crate) fn count_rung_launches(document: &Document) -> u64 {
+    count_launches(document) - all_shots(document).len() as u64
+}
+
 /// How many launches are left, as far as can be told: a rule may still ask for another pass.
 pub(crate) fn count_left(document: &Document, standing: &Standing, records: &[Record]) -> usize {
     let shots = all_shots(document);
@@ -151,7 +176,7 @@ pub(crate) fn count_left(document: &Document, standing: &Standing, records: &[Re
     let round = match standing.phase {
         Phase::Ladder { round } => round,
         Phase::ItemOracles | Phase::RungOracles => 1,
-        Phase::Decided { .. } | Phase::Undecided { .. } => return 0,
+        Phase::Decided { .. } | Phase::NotShown { .. } | Phase::Undecided { .. } => return 0,
     };
     let missing = plan_order(document, &standing.ladder, round)
         .iter()

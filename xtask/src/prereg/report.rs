@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::chain::{DataBefore, Frozen, Version};
-use super::compose::Dropped;
+use super::chain::{DataBefore, Frozen, Version, diff_document};
+use super::compose::{Dropped, NULL};
 use super::document::Document;
 use super::judge::{Conditions, Landing, Phase, ReadsAs, Round, Standing, judge};
 use super::oracle::{TrialOutcome, TrialVerdict};
-use super::sample::{Record, RunRecord, Slot, launches_in, total_cost_s};
+use super::sample::{
+    Judging, LaunchRecord, Record, RunRecord, Samples, Slot, launches_in, total_cost_s,
+};
 use super::score::{Scorecard, score};
 
 pub(crate) use markdown::render_markdown;
@@ -35,7 +37,13 @@ pub(crate) struct ResultFile {
     pub(crate) rounds: Vec<Round>,
     /// Expectations; `None` before a pass over the ladder is complete.
     pub(crate) scorecard: Option<Scorecard>,
+    /// Launches of the ladder that count although they were disturbed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) contended: u64,
     pub(crate) cost: Cost,
+    /// `None` for a run that began before lines were tied to each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) samples: Option<SamplesNote>,
     /// What the document did not foresee.
     pub(crate) deviations: Vec<String>,
     pub(crate) versions: Vec<Amendment>,
@@ -45,6 +53,8 @@ pub(crate) struct ResultFile {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     Decided,
+    /// A rule that would land something holds, but rests on what is no more than noise.
+    NotShown,
     /// Everything was measured and no rule fired.
     Undecided,
     /// Something is missing.
@@ -67,6 +77,20 @@ pub(crate) struct Amendment {
     pub(crate) date: String,
     pub(crate) why: Option<String>,
     pub(crate) data: DataBefore,
+    /// What it changed in the document, as a unified diff.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) diff: Option<String>,
+    /// What it changed besides, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) changed: Vec<String>,
+}
+
+/// What the report was computed from.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SamplesNote {
+    pub(crate) lines: u64,
+    /// SHA-256 of the last line; each line holds the hash of the one before.
+    pub(crate) last_sha256: String,
 }
 
 impl ResultFile {
@@ -90,12 +114,16 @@ pub(crate) fn summarize_run(
     frozen: &Frozen,
     version: &Version,
     run: &RunRecord,
-    records: &[Record],
+    samples: &Samples,
 ) -> ResultFile {
+    let records = samples.records.as_slice();
     let standing = judge(document, records);
     let (status, rule, landing, why_open) = match &standing.phase {
         Phase::Decided { rule, landing } => {
             (Status::Decided, Some(rule.clone()), Some(landing.clone()), None)
+        }
+        Phase::NotShown { rule, why } => {
+            (Status::NotShown, Some(rule.clone()), None, Some(why.clone()))
         }
         Phase::Undecided { why } => (Status::Undecided, None, None, Some(why.clone())),
         _ => (Status::Incomplete, None, None, Some(render_open(records))),
@@ -116,18 +144,35 @@ pub(crate) fn summarize_run(
         oracles: standing.trials,
         dropped: standing.dropped,
         rounds: standing.rounds,
+        contended: count_contended(records),
         cost: read_cost(document, records),
+        samples: note_samples(run, samples),
         deviations: read_deviations(document, version, run, records),
-        versions: frozen.versions[..version.version as usize]
-            .iter()
-            .map(|version| Amendment {
-                version: version.version,
-                date: version.date.clone(),
-                why: version.why.clone(),
-                data: version.data,
-            })
-            .collect(),
+        versions: read_amendments(&frozen.versions[..version.version as usize], run),
     }
+}
+
+fn note_samples(run: &RunRecord, samples: &Samples) -> Option<SamplesNote> {
+    let last_sha256 = samples.last_sha256.clone()?;
+    let lines = samples.records.len() as u64;
+    (run.judging == Judging::WithNoise).then_some(SamplesNote { lines, last_sha256 })
+}
+
+fn read_amendments(versions: &[Version], run: &RunRecord) -> Vec<Amendment> {
+    let before = std::iter::once(None).chain(versions.iter().map(Some));
+    let amendment = |(version, before): (&Version, Option<&Version>)| {
+        let before = before.filter(|_| run.judging == Judging::WithNoise);
+        Amendment {
+            version: version.version,
+            date: version.date.clone(),
+            why: version.why.clone(),
+            data: version.data.clone(),
+            diff: before
+                .and_then(|before| diff_document(&before.document, &version.document, &run.name)),
+            changed: before.map(|before| version.pins.diff_words(&before.pins)).unwrap_or_default(),
+        }
+    };
+    versions.iter().zip(before).map(amendment).collect()
 }
 
 fn render_open(records: &[Record]) -> String {
@@ -150,6 +195,18 @@ fn scorecard(document: &Document, standing: &Standing, records: &[Record]) -> Op
         reads: ReadsAs::Measured,
     };
     Some(score(document, &conditions))
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn count_contended(records: &[Record]) -> u64 {
+    let counts = |launch: &&LaunchRecord| launch.rejected.is_none() && !launch.disturbed.is_empty();
+    match Judging::of(records) {
+        Judging::WithNoise => launches_in(records).filter(counts).count() as u64,
+        Judging::ByValue => 0,
+    }
 }
 
 fn read_cost(document: &Document, records: &[Record]) -> Cost {
@@ -184,14 +241,14 @@ fn read_deviations(
             Record::Deviation { text } => deviations.push(text.clone()),
             Record::Launch(launch) if launch.rejected.is_none() && !launch.disturbed.is_empty() => {
                 deviations.push(format!(
-                    "a launch with {} counts although it was disturbed: {}",
-                    render_items(&launch.items),
+                    "{} counts although it was disturbed: {}",
+                    render_launch(launch, run),
                     launch.disturbed.join("; ")
                 ));
             }
             Record::Launch(launch) if launch.rejected.is_some() => deviations.push(format!(
-                "a launch with {} was not counted: {}",
-                render_items(&launch.items),
+                "{} was not counted: {}",
+                render_launch(launch, run),
                 launch.rejected.as_deref().unwrap_or_default()
             )),
             _ => {}
@@ -199,6 +256,23 @@ fn read_deviations(
     }
     deviations.extend(output_deviation(document, records));
     deviations
+}
+
+/// A launch in words: what it was for, and its items.
+fn render_launch(launch: &LaunchRecord, run: &RunRecord) -> String {
+    let items = render_items(&launch.items);
+    match (&launch.slot, run.judging) {
+        (_, Judging::ByValue) => format!("a launch with {items}"),
+        (Slot::Oracle { shot }, _) => format!("the launch for oracles ({shot})"),
+        (Slot::Ladder { round, rung, repeat }, _) => {
+            let what = match rung.as_str() {
+                NULL => "the base again".to_owned(),
+                rung => format!("rung {rung}"),
+            };
+            let pass = if *round > 1 { format!(" of pass {round}") } else { String::new() };
+            format!("launch {repeat} of {what}{pass} with {items}")
+        }
+    }
 }
 
 fn render_items(items: &[String]) -> String {

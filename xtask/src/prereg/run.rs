@@ -55,7 +55,8 @@ fn open_session(
     lengths.sort_unstable();
     lengths.dedup();
     let typed = format!("{command} {}", ladder.name);
-    let guard = read_guard_of_model(ladder.root, asked, &checked.model, &lengths, &typed)?;
+    let most = checked.document.most_steps();
+    let guard = read_guard_of_model(ladder.root, asked, &checked.model, &lengths, most, &typed)?;
     let finder = Finder {
         commit: git::read_git_state(ladder.root).commit,
         source: format!(
@@ -64,7 +65,7 @@ fn open_session(
         ),
         command: Some(command),
     };
-    Ok(Session::new(RealExecutor::new(ladder.root, interrupt), guard, finder))
+    Ok(Session::new(RealExecutor::new(ladder.root, interrupt), guard, finder).watching_health())
 }
 
 fn new(root: &Path, name: &str) -> anyhow::Result<Outcome> {

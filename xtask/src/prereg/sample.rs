@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::base::hash::sha256_hex;
 use crate::cell::classify::Classification;
 
 pub(crate) mod file;
@@ -43,6 +44,32 @@ pub(crate) struct RunRecord {
     pub(crate) date: String,
     pub(crate) machine: String,
     pub(crate) commit: String,
+    /// How the run is judged.
+    #[serde(skip_serializing_if = "Judging::is_by_value", default)]
+    pub(crate) judging: Judging,
+}
+
+/// How a run is judged: by what was the rule when it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Judging {
+    /// By the values of reads alone, the base's failures as those of any rung. Samples have no hashes.
+    #[default]
+    ByValue,
+    /// A base that fails ends the run, and what is no more than noise lands nothing. Each line of the
+    /// samples carries the hash of the line before.
+    WithNoise,
+}
+
+impl Judging {
+    fn is_by_value(&self) -> bool {
+        *self == Judging::ByValue
+    }
+
+    /// How the run with these records is judged; one that has not begun, as runs are now.
+    pub(crate) fn of(records: &[Record]) -> Judging {
+        run_in(records).map_or(Judging::WithNoise, |run| run.judging)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,6 +109,9 @@ pub(crate) struct LaunchRecord {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) disturbed: Vec<String>,
     pub(crate) series: BTreeMap<String, Series>,
+    /// Why a metric has no readings, in words, by its id.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub(crate) absent: BTreeMap<String, String>,
     /// Hash of the generated tokens, where the runner reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) token_hash: Option<String>,
@@ -158,9 +188,13 @@ impl<'de> Deserialize<'de> for Reading {
 }
 
 impl Record {
-    /// The record as a line, line feed included.
-    pub(crate) fn render(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self).map(|line| line + "\n")
+    /// The record as a line, line feed included, with the hash of the line before, if it has one.
+    pub(crate) fn render(&self, previous: Option<&str>) -> Result<String, serde_json::Error> {
+        let line = serde_json::to_string(self)?;
+        Ok(match previous {
+            Some(hash) => format!("{{\"previous\":\"{hash}\",{}\n", &line[1..]),
+            None => line + "\n",
+        })
     }
 
     pub(crate) fn cost_s(&self) -> f64 {
@@ -186,6 +220,7 @@ impl LaunchRecord {
             rejected: None,
             disturbed: Vec::new(),
             series: BTreeMap::new(),
+            absent: BTreeMap::new(),
             token_hash: None,
             files: BTreeMap::new(),
             settings: serde_json::Value::Null,
@@ -201,6 +236,21 @@ pub(crate) struct Samples {
     pub(crate) whole_bytes: usize,
     /// What follows after the last line feed: a line that was not finished. Empty but for a crash.
     pub(crate) torn: String,
+    /// SHA-256 of the last whole line, without its line feed.
+    pub(crate) last_sha256: Option<String>,
+    /// The first line whose hash of the line before does not match, in words.
+    pub(crate) broken: Option<String>,
+}
+
+/// The part of a line that ties it to the one before.
+#[derive(Deserialize)]
+struct Link {
+    previous: Option<String>,
+}
+
+/// SHA-256 of a line, without its line feed, in lower-case hex.
+pub(crate) fn hash_line(line: &str) -> String {
+    sha256_hex(line.trim_end_matches('\n').as_bytes())
 }
 
 /// Parses `samples.jsonl`.
@@ -210,14 +260,23 @@ pub(crate) struct Samples {
 /// error.
 pub(crate) fn parse_samples(text: &str) -> Result<Samples, String> {
     let whole_bytes = text.rfind('\n').map_or(0, |at| at + 1);
-    let records = text[..whole_bytes]
-        .lines()
-        .enumerate()
-        .map(|(index, line)| {
-            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(Samples { records, whole_bytes, torn: text[whole_bytes..].to_owned() })
+    let mut records: Vec<Record> = Vec::new();
+    let (mut last_sha256, mut broken) = (None, None);
+    for (index, line) in text[..whole_bytes].split_terminator('\n').enumerate() {
+        let bad = |error| format!("line {}: {error}", index + 1);
+        records.push(serde_json::from_str(line).map_err(bad)?);
+        let link: Link = serde_json::from_str(line).map_err(bad)?;
+        // Runs that began before lines were tied to each other have no hashes.
+        let is_chained = Judging::of(&records) == Judging::WithNoise;
+        if is_chained && link.previous != last_sha256 && broken.is_none() {
+            broken = Some(format!(
+                "line {} does not hold the hash of the line before: a line was changed, added or removed",
+                index + 1
+            ));
+        }
+        last_sha256 = Some(hash_line(line));
+    }
+    Ok(Samples { records, whole_bytes, torn: text[whole_bytes..].to_owned(), last_sha256, broken })
 }
 
 /// What was run; `None` where a crash came before the first line.
@@ -257,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_record_survives_its_line_even_with_nan_and_infinity() {
-        let line = launch().render().unwrap();
+        let line = launch().render(None).unwrap();
         assert!(line.contains(r#""values":[1.5,"NaN","inf"]"#), "{line}");
         assert!(
             line.contains(r#""kind":"launch","stage":"ladder","round":1,"rung":"C""#),
@@ -270,12 +329,51 @@ mod tests {
 
     #[test]
     fn a_torn_last_line_is_kept_apart_and_a_bad_one_is_named() {
-        let line = launch().render().unwrap();
+        let line = launch().render(None).unwrap();
         let samples = parse_samples(&format!("{line}{{\"kind\":\"lau")).unwrap();
         assert_eq!((samples.records.len(), samples.whole_bytes), (1, line.len()));
         assert_eq!(samples.torn, "{\"kind\":\"lau");
         let error = parse_samples(&format!("{line}{{\"kind\":\"lau\n")).unwrap_err();
         assert!(error.starts_with("line 2: "), "{error}");
+    }
+
+    fn run(judging: Judging) -> Record {
+        let text = String::new;
+        Record::Run(RunRecord {
+            name: text(),
+            version: 1,
+            entry_sha256: text(),
+            date: text(),
+            machine: text(),
+            commit: text(),
+            judging,
+        })
+    }
+
+    #[test]
+    fn each_line_holds_the_hash_of_the_one_before() {
+        let first = run(Judging::WithNoise).render(None).unwrap();
+        let second = launch().render(Some(&hash_line(&first))).unwrap();
+        let third = launch().render(Some(&hash_line(&second))).unwrap();
+        let whole = format!("{first}{second}{third}");
+        let samples = parse_samples(&whole).unwrap();
+        assert_eq!(samples.broken, None);
+        assert_eq!(samples.records[1], launch());
+        assert_eq!(samples.last_sha256, Some(hash_line(&third)));
+        for (edited, at) in [
+            (whole.replacen("1.5", "1.4", 1), 3),
+            (format!("{first}{third}"), 2),
+            (format!("{first}{third}{second}"), 2),
+            (format!("{first}{}", launch().render(None).unwrap()), 2),
+            (format!("{second}{third}"), 1),
+        ] {
+            let broken = parse_samples(&edited).unwrap().broken.unwrap();
+            assert!(broken.starts_with(&format!("line {at} does not hold")), "{at}: {broken}");
+        }
+        // A run that began before has none.
+        let old = [run(Judging::ByValue), launch()].map(|record| record.render(None).unwrap());
+        assert!(!old[0].contains("judging"), "{}", old[0]);
+        assert_eq!(parse_samples(&old.concat()).unwrap().broken, None);
     }
 
     #[test]

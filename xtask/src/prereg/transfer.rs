@@ -9,7 +9,7 @@ use minijinja::context;
 use serde::Serialize;
 
 use super::compose::RungState;
-use super::document::{Document, NullRung, OnDrop, Transfer};
+use super::document::{Document, NullRung, OnDrop, Transfer, rungs_in};
 use super::judge::{Numbers, Standing, judge};
 use super::numbers::{is_fraction, percent};
 use super::sample::{Record, RunRecord, run_in, total_cost_s};
@@ -44,7 +44,7 @@ pub(crate) fn plan_transfer(document: &Document, standing: &Standing) -> Result<
     let mut plan = document.clone();
     plan.reads.retain(|read| transfer.reads.contains(&read.id));
     let used: Vec<String> =
-        plan.reads.iter().flat_map(|read| read.value.names()).map(str::to_owned).collect();
+        plan.reads.iter().flat_map(|read| rungs_in(&read.value)).map(str::to_owned).collect();
     for rung in &standing.ladder {
         if let (true, RungState::Void(why)) = (used.contains(&rung.id), &rung.state) {
             return Err(format!("rung {} did not run: {why}", rung.name));
@@ -66,6 +66,7 @@ pub(crate) fn plan_transfer(document: &Document, standing: &Standing) -> Result<
     plan.rules.clear();
     plan.expectations.clear();
     plan.protocol.repeats = transfer.repeats;
+    plan.protocol.steps = transfer.steps.unwrap_or(plan.protocol.steps);
     plan.protocol.null_rung = NullRung::Refused("a transfer measures only its reads".to_owned());
     Ok(plan)
 }

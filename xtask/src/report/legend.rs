@@ -15,6 +15,10 @@ pub(super) struct ClassStyle {
 /// How a measured cell is drawn.
 pub(super) const MEASURED: ClassStyle = style("ran", true, "");
 
+/// What the ring around a point of a measured cell means.
+pub(super) const DISTURBED: ClassStyle =
+    style("key", true, "measured while something else held it up");
+
 /// The known classes, in the order of the legend.
 const KNOWN: [(&str, ClassStyle); 10] = [
     ("SKIP:oom", style("oom", true, "launched, and ran out of memory")),

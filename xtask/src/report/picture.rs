@@ -163,8 +163,6 @@ pub(super) fn render_subtitle(sweep: &Sweep, source: &str) -> Vec<String> {
         runner.map(|origin| format!("runner {}", origin.runner)),
         some(&sweep.engine_versions).map(|version| format!("engine {version}")),
         limit.map(|limit| format!("each cell limited to {limit} MiB")),
-        (sweep.rows.iter().any(|row| row.disturbed.is_some()))
-            .then(|| "ringed: disturbed while it was measured".to_owned()),
         Some(source.to_owned()).filter(|source| !source.is_empty()),
     ]);
     [first, second].into_iter().filter(|line| !line.is_empty()).collect()

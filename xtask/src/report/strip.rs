@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::axis::{Axis, render_count};
-use super::legend::{ClassStyle, MEASURED, style_of};
+use super::legend::{ClassStyle, DISTURBED, MEASURED, style_of};
 use super::picture::{Place, Series, round1};
 use super::sweep::{Outcome, Row};
 
@@ -56,6 +56,8 @@ struct LegendItem {
     y: f64,
     name: String,
     style: ClassStyle,
+    /// Whether it explains the ring around a point of the plots instead of a cell's mark.
+    ring: bool,
 }
 
 /// Lays out the rows below `top`, aligned with the plot at `place`, names from `names_left` on.
@@ -110,7 +112,11 @@ fn plan_mark(row: &Row, (x, width): (f64, f64), y: f64) -> Mark {
     let tokens = row.length.map(|length| format!(" at {} tokens", render_count(length)));
     let place = format!("{}{}", row.model, tokens.unwrap_or_default());
     let (css, launched, what) = match &row.outcome {
-        Outcome::Measured { .. } => (MEASURED.css, true, "measured".to_owned()),
+        Outcome::Measured { .. } => {
+            let why =
+                row.disturbed.as_ref().map(|why| format!("; disturbed: {}", shorten(why, 160)));
+            (MEASURED.css, true, format!("measured{}", why.unwrap_or_default()))
+        }
         Outcome::NotMeasured { class, launched } => {
             let style = style_of(class).1;
             let why = row.evidence.clone().unwrap_or_else(|| style.meaning.to_owned());
@@ -172,8 +178,11 @@ fn plan_legend(rows: &[Row], columns: [f64; 2], top: f64) -> Vec<LegendItem> {
     classes.dedup();
     let is_any_measured = rows.iter().any(Row::is_measured);
     let measured = is_any_measured.then_some(("measured", MEASURED));
+    let is_any_disturbed = rows.iter().any(|row| row.disturbed.is_some());
+    let disturbed = is_any_disturbed.then_some(("disturbed", DISTURBED));
     measured
         .into_iter()
+        .chain(disturbed)
         .chain(classes.into_iter().map(|class| (class, style_of(class).1)))
         .enumerate()
         .map(|(index, (name, style))| LegendItem {
@@ -181,6 +190,7 @@ fn plan_legend(rows: &[Row], columns: [f64; 2], top: f64) -> Vec<LegendItem> {
             y: top + (index / 2) as f64 * 20.0,
             name: name.to_owned(),
             style,
+            ring: style == DISTURBED,
         })
         .collect()
 }

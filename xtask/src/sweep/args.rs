@@ -96,11 +96,19 @@ Out of memory:
 
 The driver's health:
   On a machine with a GPU it is looked at before the first launch and after each hard cell (one that
-  ended by a signal, a timeout or out of memory, or took over half of the memory): the driver
+  failed, ended by a signal, a timeout or out of memory, or took over half of the memory): the driver
   answers, free memory is back to within 2 %, no other process computes on the GPU, the kernel has
-  logged no new NVRM, Xid or amdgpu line, and neither heat nor power lowers clocks. If not, the
+  logged no new NVRM, Xid or amdgpu complaint, and neither heat nor power lowers clocks. If not, the
   sweep waits up to `big_cooldown_s`, then ends with exit code 2; reset or reboot, and --resume.
+  A desktop that was there before is no fault. With `device = \"cpu\"` nothing of this is looked at.
   Programs see the GPUs that CUDA_VISIBLE_DEVICES names; GPUs of two kinds are not mixed in one CSV.
+
+More axes than length:
+  In a definition `lengths = [512, [2048, 256]]` says how many tokens are generated after a prompt, and
+  each `[[variant]]` changes arguments (`args`) or placeholders of the runner (`set`); their rows are
+  called `model+g256`, `model+variant`, or both. After an out-of-memory at a pair no cell is launched
+  whose prompt is as long or longer and which generates as many tokens or more; what variants forbid
+  each other is what `uses_no_more_memory_than` declares.
 
 When a record is stale:
   A record goes stale when memory use improves. One model was still skipped at 32,768 tokens after
@@ -127,6 +135,8 @@ Examples:
   cargo xtask sweep --list
   cargo xtask sweep
   cargo xtask sweep --models \"tiny models/*\" --lengths \"512 2048\" --max-tokens 16
+  cargo xtask sweep --models tiny --lengths \"512 2048:256\"
+  cargo xtask sweep --config bench-configs/sweep/variants.toml --list
   cargo xtask sweep --resume benchmarks/cpu_xeon_small_2026-07-06.csv
   cargo xtask sweep --fake-oom tiny:512 --output /tmp/try.csv
   cargo xtask sweep --runner llama-server --models models/smollm2-135m --lengths 128

@@ -1,6 +1,6 @@
 //! Several runs of a cell: which of them is its row, and how far they are apart. Pure.
 
-use crate::cell::journal::Repeats;
+use crate::cell::journal::{CellEnd, Entry, Journal, Repeats};
 use crate::cell::runner::Measured;
 use crate::cell::session::End;
 
@@ -8,6 +8,50 @@ use crate::cell::session::End;
 /// nothing decodes), and what the journal keeps of all. There is at least one run.
 pub(crate) fn pick_median(runs: &[End]) -> (usize, Repeats) {
     pick(&runs.iter().map(measured_of).collect::<Vec<_>>())
+}
+
+/// How the end of a run in the journal is called.
+pub(crate) fn run_name(number: u64, count: u64) -> String {
+    format!("run {number} of {count}")
+}
+
+/// The ends of all `count` runs of a cell, where the journal stops before the row that they make: a kill
+/// came in between. `None` where a run is missing, or the cell has its row.
+pub(crate) fn find_whole_runs<'j>(
+    journal: &'j Journal,
+    model: &str,
+    len: u64,
+    count: u64,
+) -> Option<Vec<&'j CellEnd>> {
+    let mut runs: Vec<&CellEnd> = Vec::new();
+    let mut is_running = false;
+    for entry in &journal.entries {
+        match entry {
+            Entry::CellLaunch(launch)
+                if launch.model == model && launch.prompt_target_len == len =>
+            {
+                is_running = true;
+            }
+            Entry::CellEnd(end) if end.model == model && end.prompt_target_len == len => {
+                is_running = false;
+                let name = |number: usize| Some(run_name(number as u64, count));
+                // Every start of a sweep begins with the first run.
+                if end.row.is_some() || end.reason == name(1) {
+                    runs.clear();
+                }
+                if end.row.is_none() && end.reason == name(runs.len() + 1) {
+                    runs.push(end);
+                }
+            }
+            _ => {}
+        }
+    }
+    (count > 1 && !is_running && runs.len() as u64 == count).then_some(runs)
+}
+
+/// The place of the run in the middle, and what is kept of all, as [`pick_median`] has it.
+pub(crate) fn pick_median_of(runs: &[CellEnd]) -> (usize, Repeats) {
+    pick(&runs.iter().map(|run| run.measured.unwrap_or_default()).collect::<Vec<_>>())
 }
 
 fn pick(measured: &[Measured]) -> (usize, Repeats) {
@@ -38,6 +82,7 @@ fn measured_of(end: &End) -> Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::journal::tests;
 
     fn decodes(speeds: &[f64]) -> Vec<Measured> {
         let measured = |&speed: &f64| Measured {
@@ -67,6 +112,43 @@ mod tests {
                 }
             )
         );
+    }
+
+    /// A run's launch and its end; `None` where it has none.
+    fn run(reason: Option<&str>, row: Option<&str>) -> [Option<Entry>; 2] {
+        let Entry::CellEnd(end) = tests::end("a", 8, None, row) else { unreachable!() };
+        let end = CellEnd { reason: reason.map(str::to_owned), ..*end };
+        let is_there = reason.is_some() || row.is_some();
+        [Some(tests::launch("a", 8)), is_there.then(|| Entry::CellEnd(Box::new(end)))]
+    }
+
+    #[test]
+    fn runs_without_their_row_are_found_where_all_are_there() {
+        let found = |runs: &[[Option<Entry>; 2]]| {
+            let entries = runs.iter().flatten().flatten().cloned().collect();
+            let journal = Journal { entries, unreadable_lines: Vec::new() };
+            assert_eq!(find_whole_runs(&journal, "a", 9, 3), None);
+            assert_eq!(find_whole_runs(&journal, "b", 8, 3), None);
+            find_whole_runs(&journal, "a", 8, 3).map(|runs| runs.len())
+        };
+        let [one, two, three] =
+            ["run 1 of 3", "run 2 of 3", "run 3 of 3"].map(|name| run(Some(name), None));
+        let again = run(Some("disturbed, and repeated"), None);
+        let whole = [one.clone(), again.clone(), two.clone(), again.clone(), three.clone()];
+        assert_eq!(found(&whole), Some(3));
+        for cut in 0..whole.len() {
+            assert_eq!(found(&whole[..cut]), None, "{cut} of 5");
+        }
+        // A start that was killed, and another that was not.
+        let both = [one.clone(), two.clone(), one.clone(), two.clone(), three.clone()];
+        assert_eq!(found(&both), Some(3));
+        // Two sweeps' halves are not one set.
+        assert_eq!(found(&[one.clone(), two.clone(), one.clone(), three.clone()]), None);
+        // It is being launched again, or has its row.
+        assert_eq!(found(&[&whole[..], &[run(None, None)]].concat()), None);
+        assert_eq!(found(&[&whole[..], &[run(None, Some("row"))]].concat()), None);
+        let other = ["run 1 of 2", "run 2 of 2"].map(|name| run(Some(name), None));
+        assert_eq!(found(&other), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::cell::executor::Executor as _;
 use crate::cell::executor::run::RealExecutor;
 use crate::cell::guard::RecordRule;
 use crate::cell::health::{Look, Waited, Watched, await_health, describe_change};
+use crate::cell::journal::request::Device;
 use crate::cell::journal::{Journal, SCHEMA, SweepStart};
 use crate::cell::runner::file as runner_store;
 use crate::cell::session::{Finder, Session};
@@ -52,9 +53,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         None => None,
     };
     let mut executor = RealExecutor::new(root, interrupt);
-    let patience = prepared.config.big_cooldown;
-    let tell = |text: &str| terminal::log(&format!("sweep: {text}"));
-    let healthy = match await_health(&mut executor, None, Watched::Gpus, patience, tell) {
+    let healthy = match await_health_at_start(&mut executor, &prepared, earlier.as_ref()) {
         Waited::Healthy(look) => look,
         Waited::Interrupted => return Ok(Outcome::Interrupted),
         Waited::Sick(sick) => {
@@ -73,6 +72,31 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     let finder = Finder { commit, source: output.shown_path(root), command: None };
     let session = Session::new(executor, guard, finder);
     measure::run(root, args, &prepared, output, session, healthy)
+}
+
+/// The machine before the first launch of this session. One that measures on its processor alone is not
+/// looked at.
+fn await_health_at_start(
+    executor: &mut RealExecutor,
+    prepared: &Prepared,
+    earlier: Option<&output::Earlier>,
+) -> Waited {
+    if prepared.config.device == Device::Cpu {
+        return Waited::Healthy(Look::default());
+    }
+    let before = earlier.and_then(|earlier| earlier.journal.start()).and_then(|last| {
+        let then = last.boot.as_deref().unwrap_or_default();
+        last.health.as_ref()?.for_resumption(is_another_boot(then, executor.boot_id()))
+    });
+    let tell = |text: &str| terminal::log(&format!("sweep: {text}"));
+    let patience = prepared.config.big_cooldown;
+    let waited = await_health(executor, before.as_ref(), Watched::Gpus, patience, tell);
+    if let Waited::Healthy(look) = &waited {
+        for note in look.describe() {
+            terminal::log(&format!("note: {note}"));
+        }
+    }
+    waited
 }
 
 /// The program that will measure.

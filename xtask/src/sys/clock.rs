@@ -47,6 +47,12 @@ pub(crate) fn today() -> String {
     chrono::Local::now().format("%Y-%m-%d").to_string()
 }
 
+/// The day of a moment that a journal has, as [`today`] has it; `None` where it is none.
+pub(crate) fn day_of(time: &str) -> Option<String> {
+    let time = chrono::DateTime::parse_from_rfc3339(time).ok()?;
+    Some(time.with_timezone(&chrono::Local).format("%Y-%m-%d").to_string())
+}
+
 /// The moment in UTC with milliseconds, as journals have it.
 pub(crate) fn now_utc() -> String {
     chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)

@@ -31,6 +31,9 @@ const SILENT_HINT: &str = "a wedged driver needs a reboot (`sudo dmesg | grep -i
                            say why); if the GPUs are only slow to wake up, run `sudo nvidia-smi \
                            -pm 1` or set ARC_DRIVER_DEADLINE_S=30";
 
+const BROKEN_HINT: &str = "reset the GPU (`sudo nvidia-smi --gpu-reset`) or reboot; \
+                           CUDA_VISIBLE_DEVICES=-1 measures without GPUs, and does not ask their driver";
+
 /// What came of asking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -39,6 +42,8 @@ pub(crate) enum Answer {
     Facts(DriverFacts),
     /// There is one, and it does not answer in time.
     Silent,
+    /// It answers that it cannot work, in its own words.
+    Broken(String),
 }
 
 /// What the driver said. What it does not tell is `None`.
@@ -61,10 +66,15 @@ pub(crate) struct Gpu {
     pub(crate) free_bytes: Option<u64>,
     /// Processes that compute on it, in no order.
     pub(crate) processes: Option<Vec<u32>>,
+    /// Processes that draw with it, such as a desktop's. Some of them compute as well.
+    pub(crate) drawing: Vec<u32>,
     /// Why its clocks are lowered right now: NVML's bit mask.
     pub(crate) clock_event_reasons: Option<u64>,
     /// The instances (MIG) that it is cut into: programs see one of them in its place.
     pub(crate) instances: Vec<Gpu>,
+    /// Why nothing else is known of it: it has fallen off the bus, for example.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) broken: Option<String>,
 }
 
 impl DriverFacts {
@@ -76,27 +86,36 @@ impl DriverFacts {
         Some(reasons.reduce(|a, b| a | b)? & SLOWDOWNS != 0)
     }
 
-    /// How many processes compute on the GPUs.
+    /// How many processes compute on the GPUs and draw nothing: a desktop is always there.
     pub(crate) fn compute_processes(&self) -> Option<u64> {
-        let each = self.gpus.iter().filter_map(|gpu| gpu.processes.as_ref());
-        each.map(|processes| processes.len() as u64).reduce(|a, b| a + b)
+        let computing = |gpu: &Gpu| {
+            let processes = gpu.processes.as_ref()?;
+            Some(processes.iter().filter(|pid| !gpu.drawing.contains(pid)).count() as u64)
+        };
+        self.gpus.iter().filter_map(computing).reduce(|a, b| a + b)
     }
 }
 
 /// What the driver says; `None` where there is no driver.
 ///
 /// # Errors
-/// When it does not answer.
+/// When it does not answer, or answers that it cannot work.
 pub(crate) fn read_driver() -> anyhow::Result<Option<DriverFacts>> {
     match ask() {
         Answer::Absent => Ok(None),
         Answer::Facts(facts) => Ok(Some(facts)),
         Answer::Silent => Err(anyhow!("the NVIDIA driver does not answer")).hint(SILENT_HINT),
+        Answer::Broken(why) => Err(anyhow!("the NVIDIA driver fails: {why}")).hint(BROKEN_HINT),
     }
 }
 
-/// Asks NVML, or `nvidia-smi` where NVML cannot be loaded or fails.
+/// Asks NVML, or `nvidia-smi` where NVML cannot be loaded or does not know. Where programs see no GPU
+/// nobody is asked.
 pub(crate) fn ask() -> Answer {
+    let visible = read_visible();
+    if visible.names_none() {
+        return Answer::Absent;
+    }
     let has_driver = Path::new("/proc/driver/nvidia").exists();
     let smi = host::which("nvidia-smi");
     if !has_driver && smi.is_none() && nvml::named_library().is_none() {
@@ -109,13 +128,16 @@ pub(crate) fn ask() -> Answer {
     });
     match asked {
         Ok(facts) => {
-            let gpus = select_visible(facts.gpus, &read_visible());
-            match gpus.is_empty() {
-                true => Answer::Absent,
-                false => Answer::Facts(DriverFacts { gpus, ..facts }),
+            let gpus = select_visible(facts.gpus, &visible);
+            let broken = gpus.iter().find_map(|gpu| gpu.broken.clone());
+            match broken {
+                Some(why) => Answer::Broken(why),
+                None if gpus.is_empty() => Answer::Absent,
+                None => Answer::Facts(DriverFacts { gpus, ..facts }),
             }
         }
         Err(NoReply::Late) => Answer::Silent,
+        Err(NoReply::Broken(why)) => Answer::Broken(why),
         Err(NoReply::Failed) => match Path::new("/proc/driver/nvidia/gpus").exists() {
             true => Answer::Facts(unknown_gpu()),
             false => Answer::Absent,
@@ -131,12 +153,14 @@ fn read_visible() -> VisibleDevices {
 }
 
 /// Why one way of asking brought nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum NoReply {
     /// It did not end in time.
     Late,
     /// It could not be started, failed, or said what nobody understands.
     Failed,
+    /// The driver says itself that it cannot work.
+    Broken(String),
 }
 
 impl From<ToolError> for NoReply {
@@ -199,6 +223,18 @@ mod tests {
             assert_eq!(throttled(Some(0x1 | slowdown)), Some(true), "{slowdown:#x}");
         }
         assert_eq!(throttled(None), None);
+    }
+
+    #[test]
+    fn what_draws_is_no_foreign_computation() {
+        let gpu = |processes: Option<&[u32]>, drawing: &[u32]| Gpu {
+            processes: processes.map(<[u32]>::to_vec),
+            drawing: drawing.to_vec(),
+            ..Gpu::default()
+        };
+        let count = |gpus: Vec<Gpu>| DriverFacts { version: None, gpus }.compute_processes();
+        assert_eq!(count(vec![gpu(None, &[7])]), None);
+        assert_eq!(count(vec![gpu(Some(&[1, 7]), &[7, 8]), gpu(Some(&[7, 2]), &[])]), Some(3));
     }
 
     #[test]

@@ -159,8 +159,11 @@ impl MemoryGroup {
             parse_keyed_count(stat, v1).or_else(|| parse_keyed_count(stat, v2)).unwrap_or(0)
         };
         let bytes = |text: Option<&str>| text?.trim().parse::<u64>().ok();
+        // Version 1 tells a container of the limits above it in no other way.
+        let above = parse_keyed_count(stat, "hierarchical_memory_limit");
+        let limits = [bytes(limit), above].into_iter().flatten();
         MemoryGroup {
-            limit_bytes: bytes(limit).filter(|bytes| *bytes < UNLIMITED),
+            limit_bytes: limits.filter(|bytes| *bytes < UNLIMITED).min(),
             used_bytes: bytes(used),
             reclaimable_bytes: count("total_inactive_file", "inactive_file")
                 + count("total_active_file", "active_file"),

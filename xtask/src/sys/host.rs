@@ -7,6 +7,9 @@ use super::driver::{DriverFacts, kinds_of, read_driver};
 
 use crate::sys::hardware::{GpuFacts, HostFacts, MemoryGroup};
 
+/// Where cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Reads what identifies the machine. What cannot be read is left out.
 ///
 /// # Errors
@@ -28,14 +31,6 @@ pub(crate) fn read_host_facts() -> anyhow::Result<HostFacts> {
 pub(crate) fn read_total_memory_bytes() -> Option<u64> {
     let total = read_meminfo_bytes("MemTotal:").or_else(read_sysctl_memory_bytes);
     [total, read_cgroup_limit_bytes()].into_iter().flatten().min()
-}
-
-/// Whether a process has been stopped by a signal or a debugger.
-pub(crate) fn is_stopped(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything.
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    matches!(state, Some('T' | 't'))
 }
 
 /// Memory that could be had now without swapping.
@@ -71,7 +66,13 @@ fn read_cgroup_free_bytes() -> Option<u64> {
 
 /// This process's memory cgroup and those above it, as far as they can be seen.
 fn read_memory_groups() -> Vec<MemoryGroup> {
-    let Some((mount, own, version)) = find_memory_cgroup() else { return Vec::new() };
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    read_memory_groups_below(Path::new(CGROUPS), &own)
+}
+
+/// The same of what `/proc/self/cgroup` says and of where cgroups are mounted.
+fn read_memory_groups_below(mounts: &Path, own: &str) -> Vec<MemoryGroup> {
+    let Some((mount, own, version)) = find_memory_cgroup(mounts, own) else { return Vec::new() };
     let (limit, used) = match version {
         2 => ("memory.max", "memory.current"),
         _ => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -90,22 +91,21 @@ fn read_memory_groups() -> Vec<MemoryGroup> {
 }
 
 /// Where cgroups that count memory are mounted, the folder of this process's own, and the version.
-fn find_memory_cgroup() -> Option<(PathBuf, PathBuf, u32)> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    for (controllers, path) in crate::sys::hardware::parse_cgroup_paths(&own) {
+fn find_memory_cgroup(mounts: &Path, own: &str) -> Option<(PathBuf, PathBuf, u32)> {
+    for (controllers, path) in crate::sys::hardware::parse_cgroup_paths(own) {
         let (mount, version) = match controllers {
-            "" => (PathBuf::from("/sys/fs/cgroup"), 2),
-            _ if controllers.split(',').any(|name| name == "memory") => {
-                (PathBuf::from("/sys/fs/cgroup/memory"), 1)
-            }
+            "" => (mounts.to_owned(), 2),
+            _ if controllers.split(',').any(|name| name == "memory") => (mounts.join("memory"), 1),
             _ => continue,
         };
+        // A group without files about memory has those above it; the mixed layout has none of version 2.
+        if version == 2 && !mount.join("cgroup.controllers").exists() || !mount.is_dir() {
+            continue;
+        }
         let folder = mount.join(path.trim_start_matches('/'));
         // Within a container the own path may not be visible, while the mount is the own group.
         let folder = if folder.is_dir() { folder } else { mount.clone() };
-        if folder.join("memory.stat").exists() || version == 1 && mount.is_dir() {
-            return Some((mount, folder, version));
-        }
+        return Some((mount, folder, version));
     }
     None
 }
@@ -144,7 +144,8 @@ fn read_cpu_name() -> Option<String> {
 
 /// ARM's processors have numbers in `/proc/cpuinfo`; util-linux knows their names.
 fn read_lscpu_name() -> Option<String> {
-    crate::sys::hardware::parse_lscpu_names(&output_of("lscpu", &[])?)
+    let english = [("LC_ALL".to_owned(), Some("C".to_owned()))];
+    crate::sys::hardware::parse_lscpu_names(&Tool::new("lscpu").env(&english).read().ok()?)
 }
 
 fn first_gpu(facts: DriverFacts) -> Option<GpuFacts> {
@@ -175,4 +176,66 @@ fn read_trimmed(path: &str) -> Option<String> {
 
 pub(super) fn output_of(program: &str, args: &[&'static str]) -> Option<String> {
     Tool::new(program).args(args).read().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(mounts: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = mounts.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    }
+
+    /// The tightest limit, and what the fullest group has.
+    fn limit_and_free(mounts: &Path, own: &str) -> (Option<u64>, Option<u64>) {
+        let groups = read_memory_groups_below(mounts, own);
+        let limit = groups.iter().filter_map(|group| group.limit_bytes).min();
+        (limit, groups.iter().filter_map(MemoryGroup::free_bytes).min())
+    }
+
+    #[test]
+    fn the_tightest_limit_of_all_groups_above_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let mounts = folder.path();
+        write(
+            mounts,
+            &[
+                ("cgroup.controllers", "cpu memory\n"),
+                ("memory.stat", "anon 1\n"),
+                ("batch/memory.max", "1000\n"),
+                ("batch/memory.current", "900\n"),
+                ("batch/memory.stat", "anon 500\ninactive_file 300\nactive_file 100\n"),
+                ("batch/job/memory.max", "4000\n"),
+                ("batch/job/memory.current", "500\n"),
+                ("batch/job/memory.stat", "anon 500\n"),
+                // No controller was handed down to it: it has no files about memory.
+                ("batch/job/step/cgroup.procs", ""),
+            ],
+        );
+        let expected = (Some(1000), Some(500));
+        assert_eq!(limit_and_free(mounts, "0::/batch/job\n"), expected);
+        assert_eq!(limit_and_free(mounts, "0::/batch/job/step\n"), expected);
+        assert_eq!(limit_and_free(mounts, "0::/elsewhere\n"), (None, None));
+        assert_eq!(limit_and_free(mounts, ""), (None, None));
+    }
+
+    #[test]
+    fn within_a_container_of_version_1_the_limit_above_is_in_the_groups_own_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let mounts = folder.path();
+        write(
+            mounts,
+            &[
+                ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("memory/memory.usage_in_bytes", "700\n"),
+                ("memory/memory.stat", "hierarchical_memory_limit 1000\ntotal_inactive_file 200\n"),
+            ],
+        );
+        let own = "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n0::/docker/abc\n";
+        assert_eq!(limit_and_free(mounts, own), (Some(1000), Some(500)));
+    }
 }

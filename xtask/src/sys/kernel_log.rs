@@ -7,10 +7,12 @@ use super::env;
 /// and for tests.
 const LOG_VAR: &str = "ARC_KERNEL_LOG";
 
-/// Words of which every line that an NVIDIA or AMD driver logs has one.
-const GPU_WORDS: [&str; 3] = ["NVRM", "Xid", "amdgpu"];
+/// Words of which every line that NVIDIA's driver logs has one.
+const NVIDIA_WORDS: [&str; 2] = ["NVRM", "Xid"];
+/// The word that every line of AMD's driver has.
+const AMD_WORD: &str = "amdgpu";
 
-/// A line that the driver of a GPU has logged.
+/// A complaint that the driver of a GPU has logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GpuLine {
     /// Grows from record to record, until the machine is started anew.
@@ -18,7 +20,11 @@ pub(crate) struct GpuLine {
     pub(crate) text: String,
 }
 
-/// What the drivers of GPUs have logged, oldest first; `None` where the log cannot be read.
+/// Complaints of the drivers of GPUs, oldest first; `None` where the log cannot be read.
+///
+/// Not among them: what AMD's driver logs below a warning, which it does whenever a GPU wakes up, and
+/// NVIDIA's `NV_ERR_NO_MEMORY`, which stands there after any cell that ran out of memory and even after
+/// healthy starts.
 pub(crate) fn read_gpu_lines() -> Option<Vec<GpuLine>> {
     let records = match env::read_var(LOG_VAR) {
         Some(path) => split_records(&std::fs::read_to_string(path).ok()?),
@@ -32,15 +38,19 @@ fn split_records(text: &str) -> Vec<String> {
     text.lines().filter(|line| !line.starts_with(' ')).map(str::to_owned).collect()
 }
 
-/// `PRIORITY,SEQUENCE,TIME,FLAGS;LINE` of a GPU's driver.
+/// `PRIORITY,SEQUENCE,TIME,FLAGS;LINE` of a GPU's driver. The lowest three bits of the priority are the
+/// level (Linux, Documentation/ABI/testing/dev-kmsg).
 fn parse_gpu_line(record: &str) -> Option<GpuLine> {
+    const WARNING: u32 = 4;
     let (prefix, rest) = record.split_once(';')?;
     let line = rest.lines().next()?.trim();
-    let sequence = prefix.split(',').nth(1)?.parse().ok()?;
-    GPU_WORDS
-        .iter()
-        .any(|word| line.contains(word))
-        .then(|| GpuLine { sequence, text: line.to_owned() })
+    let mut fields = prefix.split(',');
+    let level = fields.next()?.parse::<u32>().ok()? & 7;
+    let sequence = fields.next()?.parse().ok()?;
+    let says = |word: &&str| line.contains(*word);
+    let of_nvidia = NVIDIA_WORDS.iter().any(says) && !line.contains("NV_ERR_NO_MEMORY");
+    let of_amd = line.contains(AMD_WORD) && level <= WARNING;
+    (of_nvidia || of_amd).then(|| GpuLine { sequence, text: line.to_owned() })
 }
 
 /// The line that says that the kernel killed this process for memory. `None` where it did not, or where
@@ -90,15 +100,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_gpu_drivers_are_found_with_their_numbers() {
+    fn complaints_of_gpu_drivers_are_found_with_their_numbers() {
         let log = "6,10,1,-;usb 1-1: new device\n\
                    4,11,2,-;NVRM: Xid (PCI:0000:01:00): 79, pid=4711, GPU has fallen off the bus.\n \
                    SUBSYSTEM=pci\n\
                    3,12,3,-;[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx timeout\n\
+                   6,13,3,-;amdgpu 0000:03:00.0: amdgpu: SMU is resumed successfully!\n\
+                   30,14,3,-;amdgpu 0000:03:00.0: amdgpu: PSP is resuming...\n\
+                   28,15,3,-;amdgpu 0000:03:00.0: amdgpu: GPU reset begin!\n\
+                   4,16,4,-;NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory \
+                   [NV_ERR_NO_MEMORY] (0x00000051) returned from _memdescAllocInternal\n\
                    no record\n";
         let lines: Vec<GpuLine> =
             split_records(log).iter().filter_map(|record| parse_gpu_line(record)).collect();
-        assert_eq!(lines.iter().map(|line| line.sequence).collect::<Vec<_>>(), [11, 12]);
+        assert_eq!(lines.iter().map(|line| line.sequence).collect::<Vec<_>>(), [11, 12, 15]);
         assert!(lines[0].text.starts_with("NVRM: Xid") && lines[1].text.contains("timeout"));
     }
 

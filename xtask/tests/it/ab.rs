@@ -237,6 +237,21 @@ fn base_running_out_of_memory_ends_it_at_once_and_the_next_comparison_is_refused
 }
 
 #[test]
+fn what_a_sweep_recorded_with_no_more_tokens_is_not_launched() {
+    let lab = Lab::new(Script::new());
+    lab.write("benchmarks/.oom-record", "m+g2,128,2026-07-03,abc1234,,old.csv\n");
+    let refused = lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]).exits_with(2);
+    for part in ["holds `m+g2,128,2026-07-03,", "`cargo xtask oom-record prune --model m+g2`"] {
+        assert!(refused.stderr.contains(part), "no `{part}` in {}", refused.stderr);
+    }
+    assert_eq!(lab.launches().len(), 0);
+    let more = "m+g99999,128,2026-07-03,abc1234,,old.csv\nm+g2,129,2026-07-03,abc1234,,old.csv\n";
+    lab.write("benchmarks/.oom-record", more);
+    lab.ab(&["--env", "FEATURE=1", "--pairs", "6"]);
+    assert!(!lab.launches().is_empty());
+}
+
+#[test]
 fn weights_that_cannot_fit_stop_it_before_anything_is_launched() {
     let lab = Lab::new(Script::new().cell(cell()));
     let args = ["--env", "FEATURE=1", "--pairs", "6"];

@@ -240,6 +240,14 @@ fn a_recorded_model_is_not_launched_and_an_oom_of_its_own_is_recorded_once() {
     assert!(!lab.path("benchmarks/ab").exists());
     lab.check(&["--quick", "--ignore-oom-record"]).exits_with(0);
 
+    // What a sweep recorded with no more tokens, and with more than any run generates.
+    let lab = Lab::new("");
+    lab.write("benchmarks/.oom-record", "m+g2,16,2026-07-03,abc1234,,old.csv\n");
+    let ran = lab.check(&["--quick"]).exits_with(2);
+    assert!(ran.stderr.contains("holds `m+g2,16,2026-07-03,"), "{}", ran.stderr);
+    lab.write("benchmarks/.oom-record", "m+g99999,16,2026-07-03,abc1234,,old.csv\n");
+    lab.check(&["--quick"]).exits_with(0);
+
     let oom = "report_file = \"killed-1\"\nexit = 1\nreport = \"none\"\n\
                stderr = \"CUDA_ERROR_OUT_OF_MEMORY\"\n";
     let lab = Lab::new(&format!("[[cell]]\n{oom}"));

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, GPU_IS_LOST = 15 };
 
 /* Words, read anew at each question, so that a driver can fall ill in mid-sweep. */
 static int plays(const char *word) {
@@ -39,6 +39,7 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
     return SUCCESS;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    if (plays("fallen") && index == 0) return GPU_IS_LOST;
     *device = (void *)(unsigned long)(0x100 + index);
     return SUCCESS;
 }
@@ -58,14 +59,24 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) {
     return SUCCESS;
 }
 struct process { unsigned pid; unsigned long long used; unsigned instance, compute; };
-/* One process on the first device, two on the second. */
-int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
-    unsigned running = plays("busy") ? 1 + number_of(device) : 0, room = *count;
+static int list(unsigned first, unsigned running, unsigned *count, struct process *processes) {
+    unsigned room = *count;
     *count = running;
     if (running > room) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < running; i++)
-        processes[i] = (struct process){4000000 + 10 * number_of(device) + i, 1 << 30, ~0u, ~0u};
+        processes[i] = (struct process){first + i, 1 << 30, ~0u, ~0u};
     return SUCCESS;
+}
+/* One process on the first device, two on the second; that of a desktop on the first. */
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
+    if (plays("desktop") && number_of(device) == 0) return list(4100000, 1, count, processes);
+    unsigned running = plays("busy") ? 1 + number_of(device) : 0;
+    return list(4000000 + 10 * number_of(device), running, count, processes);
+}
+/* Of a desktop one that draws alone, and one that computes as well. */
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
+    unsigned running = plays("desktop") && number_of(device) == 0 ? 2 : 0;
+    return list(4100000, running, count, processes);
 }
 /* Idle on the first device, too hot on the second. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {

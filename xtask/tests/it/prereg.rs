@@ -8,6 +8,7 @@ use testkit::{Command, Ran, Redaction, Workspace};
 use crate::XTASK;
 use script::{Figures, render_script};
 
+mod bundle;
 mod document;
 mod frozen;
 mod outcome;

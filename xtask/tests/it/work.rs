@@ -225,6 +225,29 @@ fn a_sweep_that_ended_between_runs_measures_the_cell_anew() {
 }
 
 #[test]
+fn a_sweep_that_was_killed_after_the_last_run_has_its_row_from_the_journal() {
+    let workspace = varied();
+    sweep_with(&workspace, &[]);
+    let rows = workspace.read("out.csv");
+    let journal = workspace.read("out.csv.journal.jsonl");
+    let kept: Vec<&str> = journal.lines().take(7).collect();
+    assert!(kept[6].contains("run 3 of 3"), "{}", kept[6]);
+    workspace.write("out.csv.journal.jsonl", kept.join("\n") + "\n");
+    workspace.write("out.csv", rows.lines().next().unwrap_or_default().to_owned() + "\n");
+
+    let listed = workspace.run(&["sweep", "--resume", "out.csv", "--list"]).exits_with(0);
+    assert_eq!(listed.stdout, "a  512  row  its runs are in the journal\n");
+    let ran = workspace.run(&["sweep", "--resume", "out.csv"]).exits_with(0);
+    assert!(ran.stderr.contains("[done] a @ 512: its 3 runs are in the journal\n"), "{ran}");
+    assert!(ran.stderr.contains("50.00 tok/s ±22.0 %"), "{ran}");
+    assert_eq!(workspace.read("out.csv"), rows);
+    assert_eq!(workspace.read("launched").lines().count(), 3, "nothing is launched again");
+    let ran = workspace.run(&["sweep", "--resume", "out.csv"]).exits_with(0);
+    assert!(ran.stderr.contains("50.00 tok/s ±22.0 %"), "{ran}");
+    assert_eq!(workspace.read("out.csv"), rows);
+}
+
+#[test]
 fn variants_are_rows_of_their_own_and_forbid_what_they_are_declared_to() {
     let workspace = workspace("");
     workspace.write_program("say.sh", "echo \"$@\" >> launched; sed \"s/tokens: 512/tokens: $4/; s/Prefill.*/Prefill: 1.00 ms ($4000.00 tok\\/s)/\" said.txt");

@@ -78,7 +78,7 @@ impl<'a, E: Executor> Comparison<'a, E> {
         let is_resumed = prepared.is_resumed;
         let mut comparison = Comparison {
             root,
-            session: Session::new(executor, guard, finder),
+            session: Session::new(executor, guard, finder).watching_health(),
             book: Book {
                 journal: journal.with_scrub(scrub.clone()),
                 scrub,

@@ -309,7 +309,7 @@ fn read_guard_of(
     args: &Args,
 ) -> anyhow::Result<Guard> {
     let asked = RecordRule::from_flag(args.ignore_oom_record);
-    read_guard_of_model(root, asked, model, &[plan.prompt_tokens], "ab")
+    read_guard_of_model(root, asked, model, &[plan.prompt_tokens], plan.max_tokens, "ab")
 }
 
 fn read_definition(root: &Path, named: Option<&Path>) -> anyhow::Result<Option<(String, String)>> {

@@ -26,6 +26,7 @@ use crate::cell::evidence::verdict::judge;
 use crate::cell::quiet::LostTime;
 use crate::cell::serving::run::Client;
 use crate::cell::serving::{FailureKind, ServeFailure, Served};
+use crate::sys::family::Family;
 use crate::sys::interrupt::{Interrupt, poll_for};
 use crate::sys::{clock, host, kernel_log};
 
@@ -58,7 +59,7 @@ pub(crate) fn run_child(spec: &ChildSpec, interrupt: Interrupt) -> anyhow::Resul
         Stream::new(child.stderr.take().expect("stderr is piped").into(), spec),
     ];
     let exited = watch_exit(pid).inspect_err(|_| kill_group(pid, Signal::KILL))?;
-    let mut watch = Watch::new(spec, start);
+    let mut watch = Watch::new(spec, start, pid);
     let client = spec.client.clone().map(Client::start).transpose();
     let client = client.inspect_err(|_| kill_group(pid, Signal::KILL))?;
     let mut served = None;
@@ -232,12 +233,13 @@ struct Watch {
     last_sample: Instant,
     next_sample: Instant,
     available_low_bytes: Option<u64>,
-    /// How long it was found to be stopped, as far as looks now and then tell.
+    /// How long a process of the group was found to be stopped, as far as looks now and then tell.
     halted: Duration,
+    family: Family,
 }
 
 impl Watch {
-    fn new(spec: &ChildSpec, start: Instant) -> Watch {
+    fn new(spec: &ChildSpec, start: Instant, pid: Pid) -> Watch {
         Watch {
             start,
             timeout: spec.timeout,
@@ -250,6 +252,7 @@ impl Watch {
             next_sample: start,
             available_low_bytes: None,
             halted: Duration::ZERO,
+            family: Family::new(pid.as_raw_nonzero().get()),
         }
     }
 
@@ -258,7 +261,7 @@ impl Watch {
         let now = Instant::now();
         if now >= self.next_sample {
             self.next_sample = now + SAMPLE_EVERY;
-            if host::is_stopped(pid.as_raw_nonzero().get()) {
+            if self.family.is_any_stopped() {
                 self.halted += now - self.last_sample;
             }
             self.last_sample = now;

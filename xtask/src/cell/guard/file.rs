@@ -41,7 +41,8 @@ pub(crate) fn read_guard(
 }
 
 /// The guard of a run of one model, which refuses to begin where a cell of the model as it is would
-/// be refused: without it there is nothing to compare with. `command` is what the user typed.
+/// be refused: without it there is nothing to compare with. No cell generates more than `most_tokens`.
+/// `command` is what the user typed.
 ///
 /// # Errors
 /// When the record cannot be read, a fake names no cell of the run, or a cell is refused.
@@ -50,15 +51,16 @@ pub(crate) fn read_guard_of_model(
     asked: RecordRule,
     model: &ResolvedModel,
     lengths: &[u64],
+    most_tokens: u64,
     command: &str,
 ) -> anyhow::Result<Guard> {
     let guard = read_guard(root, asked, read_host_facts()?.device_memory_bytes())?;
     let cells: Vec<Cell<'_>> =
         lengths.iter().map(|&len| Cell { model, len, variant: None }).collect();
-    let guard = guard.with_fakes(read_fake_ooms(&cells)?);
+    let guard = guard.with_fakes(read_fake_ooms(&cells)?).with_most_tokens(most_tokens);
     for cell in cells {
         guard.require(cell, command)?;
-        if let Some((_, line)) = guard.record().blocking(&model.name, cell.len) {
+        if let Some((_, line)) = guard.held(cell) {
             terminal::log(&format!("note: the OOM record holds `{line}`; it is ignored, as asked"));
         }
     }

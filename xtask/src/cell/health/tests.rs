@@ -10,6 +10,7 @@ fn look(state: DriverState, free_gib: u64) -> Look {
         driver: DriverLook::Answers(state),
         pools: vec![pool(SYSTEM_MEMORY, 50), pool("GPU 0's memory", free_gib)],
         kernel: Some(KernelLook { last: 7, lines: vec![(7, "NVRM: loading".to_owned())] }),
+        ..Look::default()
     }
 }
 
@@ -42,6 +43,10 @@ fn a_machine_is_healthy_until_something_is_wrong() {
         ]
     );
     assert_eq!(
+        with(&|now| now.driver = DriverLook::Broken("it is lost".to_owned())),
+        ["it fails: it is lost"]
+    );
+    assert_eq!(
         with(&|now| state(now, DriverState { throttled: true, ..DriverState::default() })),
         ["heat or power lowers the GPU's clocks"]
     );
@@ -60,6 +65,58 @@ fn a_machine_is_healthy_until_something_is_wrong() {
         ["the kernel logged `NVRM: Xid 10`, `NVRM: Xid 11` (and 2 before)"]
     );
     assert_eq!(with(&|now| now.kernel = None), [""; 0], "not readable is not a fault");
+}
+
+#[test]
+fn what_belongs_to_the_machine_is_no_fault_if_it_was_there_before() {
+    let named = |pids: &[u32]| pids.iter().map(|&pid| (pid, "firefox".to_owned())).collect();
+    let desktop = |standing: &[u32]| {
+        let processes = named(&[7]);
+        look(DriverState { processes, standing: named(standing), ..DriverState::default() }, 90)
+    };
+    let foreign = ["process 7 (firefox) computes on the GPU"];
+    let now = desktop(&[7]);
+    assert_eq!(judge(None, &now, Watched::Gpus), [""; 0]);
+    assert_eq!(judge(Some(&now), &now, Watched::Gpus), [""; 0]);
+    assert_eq!(judge(Some(&healthy()), &now, Watched::Gpus), foreign, "it came since");
+    assert_eq!(judge(None, &desktop(&[]), Watched::Gpus), foreign);
+    assert_eq!(now.describe(), ["on the GPU from the start, and no fault: 7 (firefox)"]);
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_said_where_there_is_a_gpu() {
+    assert_eq!(healthy().describe(), [""; 0]);
+    assert_eq!(Look::default().describe(), [""; 0]);
+    for blind in [Look { kernel: None, ..healthy() }, Look { amdgpu: true, ..Look::default() }] {
+        let notes = blind.describe();
+        assert!(matches!(&notes[..], [note] if note.starts_with("the kernel's log")), "{notes:?}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_the_memory_that_the_gpu_had_until_the_machine_is_started_anew() {
+    let before = healthy();
+    let mut now = healthy();
+    now.pools = vec![pool(SYSTEM_MEMORY, 10), pool("GPU 0's memory", 50)];
+    now.kernel = Some(KernelLook { last: 8, lines: vec![(8, "NVRM: Xid 31".to_owned())] });
+    let judged = |another| judge(before.for_resumption(another).as_ref(), &now, Watched::Gpus);
+    assert_eq!(judged(false), ["50.0 GiB of GPU 0's memory are free, 90.0 GiB were before"]);
+    assert_eq!(judged(true), [""; 0]);
+    assert_eq!(Look::default().for_resumption(false), None);
+}
+
+#[test]
+fn where_the_processor_measures_the_systems_memory_alone_counts() {
+    let mut now = healthy();
+    now.driver = DriverLook::Silent;
+    now.pools = vec![pool(SYSTEM_MEMORY, 48)];
+    assert_eq!(judge(None, &now, Watched::System), [""; 0]);
+    assert_eq!(judge(Some(&healthy()), &now, Watched::System), [""; 0]);
+    now.pools = vec![pool(SYSTEM_MEMORY, 47)];
+    assert_eq!(
+        judge(Some(&healthy()), &now, Watched::System),
+        ["47.0 GiB of memory are free, 50.0 GiB were before"]
+    );
 }
 
 #[test]
@@ -144,6 +201,19 @@ fn waiting_ends_with_health_with_patience_or_with_an_interrupt() {
     let mut never = executor(vec![busy.clone()]);
     assert_eq!(wait(&mut never, 0, &mut said), Waited::Sick(sick.to_owned()));
     assert_eq!(never.pauses, [LOOK_EVERY; 3], "a few seconds at least");
+
+    let mut logged = before.clone();
+    logged.kernel = Some(KernelLook { last: 8, lines: vec![(8, "NVRM: Xid 79".to_owned())] });
+    let mut complained = executor(vec![logged]);
+    let sick = Waited::Sick("the kernel logged `NVRM: Xid 79`".to_owned());
+    assert_eq!(wait(&mut complained, 60, &mut said), sick);
+    assert_eq!(complained.pauses, [LOOK_EVERY; 3], "no log takes a line back");
+
+    let silent = Look { driver: DriverLook::Silent, ..Look::default() };
+    let mut wedged = executor(vec![silent]);
+    assert_eq!(wait(&mut wedged, 60, &mut said), Waited::Sick("it does not answer".to_owned()));
+    assert_eq!((wedged.looked, wedged.pauses.len()), (2, 1), "whoever asks is left behind");
+    assert_eq!(wedged.pauses, [Duration::from_secs(60)]);
 
     let mut interrupted = executor(vec![busy]);
     interrupted.is_interrupted = true;

@@ -11,11 +11,11 @@ pub(crate) fn read_host_sample() -> HostSample {
     let stat = read("/proc/stat");
     let vmstat = read("/proc/vmstat");
     let swapped = |key| parse_keyed_count(vmstat.as_deref()?, key);
-    // None of ours is left before and after a run, so that every process on the GPU is foreign.
+    // None of ours is left before and after a run, so that whoever computes on the GPU is foreign.
     let driver = driver::ask();
     let gpus = match &driver {
         Answer::Facts(facts) => Some(facts),
-        Answer::Absent | Answer::Silent => None,
+        Answer::Absent | Answer::Silent | Answer::Broken(_) => None,
     };
     HostSample {
         busy: stat.as_deref().and_then(parse_busy_ticks).map(ticks),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::base::diagnostic::HintExt as _;
-use crate::cell::runner::{Runner, parse_runner};
+use crate::cell::runner::{ResultFormat, Runner, parse_runner};
 use crate::cell::spec::program_path;
 use crate::sys::command::cargo;
 use crate::sys::{files, host, terminal};
@@ -16,7 +16,8 @@ const RUNNERS_DIR: &str = "bench-configs/runners";
 /// Reads the definition of a runner; its text comes with it.
 ///
 /// # Errors
-/// When there is none of that name (the error names those there are), or it is not a definition.
+/// When there is none of that name (the error names those there are), it is not a definition, or it is
+/// one for ladders alone.
 pub(crate) fn read_runner(root: &Path, name: &str) -> anyhow::Result<(Runner, String)> {
     let known: Vec<String> = files::list_files(&root.join(RUNNERS_DIR))
         .iter()
@@ -28,7 +29,12 @@ pub(crate) fn read_runner(root: &Path, name: &str) -> anyhow::Result<(Runner, St
             .hint(format!("the runners in {RUNNERS_DIR}/ are {}", known.join(", ")));
     }
     let text = files::read_text(&definition_path(root, name))?;
-    Ok((parse_runner(name, &display_path(name), &text)?, text))
+    let runner = parse_runner(name, &display_path(name), &text)?;
+    if runner.result == ResultFormat::Log {
+        return Err(anyhow::anyhow!("runner `{name}` measures no cell: its `result` is its log"))
+            .hint("`cargo xtask prereg` reads the log of such a runner");
+    }
+    Ok((runner, text))
 }
 
 /// Where the definition of a runner lies.

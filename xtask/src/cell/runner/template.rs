@@ -88,6 +88,17 @@ enum Piece {
     },
 }
 
+impl Piece {
+    /// The placeholder's name; text has none.
+    fn name(&self) -> Option<&str> {
+        match self {
+            Piece::Text(_) => None,
+            Piece::Value(placeholder) => Some(placeholder.name()),
+            Piece::Own { name, .. } => Some(name),
+        }
+    }
+}
+
 /// Text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template {
@@ -137,15 +148,16 @@ impl Template {
         Ok(Template { pieces })
     }
 
+    /// Whether it speaks of the placeholder of this name.
+    pub(super) fn mentions_name(&self, name: &str) -> bool {
+        self.pieces.iter().any(|piece| piece.name() == Some(name))
+    }
+
     /// The same with other values of placeholders.
     pub(super) fn with_set(&self, set: &BTreeMap<String, String>) -> Template {
         let replace = |piece: &Piece| {
-            let name = match piece {
-                Piece::Text(_) => return piece.clone(),
-                Piece::Value(placeholder) => placeholder.name(),
-                Piece::Own { name, .. } => name,
-            };
-            set.get(name).map_or_else(|| piece.clone(), |value| Piece::Text(value.clone()))
+            let value = piece.name().and_then(|name| set.get(name));
+            value.map_or_else(|| piece.clone(), |value| Piece::Text(value.clone()))
         };
         Template { pieces: self.pieces.iter().map(replace).collect() }
     }
@@ -188,6 +200,14 @@ impl Argument {
             Argument::Group(templates) => {
                 Argument::Group(templates.iter().map(|template| template.with_set(set)).collect())
             }
+        }
+    }
+
+    /// Whether any part of it speaks of the placeholder of this name.
+    pub(super) fn mentions_name(&self, name: &str) -> bool {
+        match self {
+            Argument::One(template) => template.mentions_name(name),
+            Argument::Group(templates) => templates.iter().any(|t| t.mentions_name(name)),
         }
     }
 

@@ -27,6 +27,15 @@ command = ["prog", "{model_path}", "{prompt_tokens}"]
 "#;
 
 #[test]
+fn a_runner_whose_result_is_its_log_needs_neither_model_nor_prompt() {
+    let text =
+        |result: &str| format!("result = {result:?}\ncommand = [\"train\", \"{{max_tokens}}\"]");
+    let runner = parse_runner("r", "r.toml", &text("log")).unwrap();
+    assert_eq!(runner.result, ResultFormat::Log);
+    assert!(error_of(&text("profile-text")).contains("nothing mentions {model_path} or {model}"));
+}
+
+#[test]
 fn a_command_line_is_rendered_argument_by_argument_without_a_shell() {
     let runner = parse_runner(
         "r",
@@ -103,6 +112,8 @@ fn a_runner_may_have_placeholders_of_its_own_that_variants_set() {
     assert_eq!(rendered(&[("kv", "{x}"), ("threads", "2")]), expected("512 {x} -t 2", "<{x}>"));
     let error = rendered(&[("kv_type", "q8_0")]).unwrap_err();
     assert!(error.starts_with("runner `r` has no placeholder `kv_type` to set"), "{error}");
+    let error = rendered(&[("warmup_tokens", "0")]).unwrap_err();
+    assert_eq!(error, "nothing in runner `r` mentions {warmup_tokens}: to set it changes nothing");
     let error = error_of(&text.replace("{kv}>", "{kvv}>"));
     assert!(error.contains("did you mean {kv}?"), "{error}");
     for taken in ["model", "", "KV"] {
@@ -176,7 +187,7 @@ fn errors_of_the_definition_name_line_and_nearest_key() {
     assert_eq!(
         error_of("result = \"llama-bench\"\ncommand = []\n"),
         "error: r.toml:1: unknown value `llama-bench`; expected one of `report`, `profile-text`, \
-         `llama-bench-json`, `openai-stream`\nhint: did you mean `llama-bench-json`?"
+         `llama-bench-json`, `openai-stream`, `log`\nhint: did you mean `llama-bench-json`?"
     );
     let error = error_of("result = \"report\"\ncommand = [1]\n");
     assert!(error.contains("r.toml:2: a string, or an array of strings"), "{error}");

@@ -5,6 +5,7 @@ use crate::cell::classify::{ExitKind, StopReason};
 use crate::cell::executor::scripted::{Ending, ScriptedExecutor};
 use crate::cell::grid::{self, FakeCell};
 use crate::cell::guard::RecordRule;
+use crate::cell::health::{DriverLook, DriverState, Look};
 use crate::cell::quiet::HostSample;
 use crate::cell::runner::{CellVars, Runner, parse_runner};
 use crate::cell::serving::{FailureKind, RequestSample, ServeFailure, Served};
@@ -93,6 +94,76 @@ fn run(
         session.run(cell, &spec(&runner, len), None, &mut notes).unwrap();
     }
     (notes.lines, session.executor().recorded.clone())
+}
+
+/// A machine with a GPU that answers, or does not.
+fn gpu_looks(answers: &[bool]) -> Vec<Look> {
+    let look = |&answers: &bool| {
+        let answering = DriverLook::Answers(DriverState::default());
+        Look { driver: if answers { answering } else { DriverLook::Silent }, ..Look::default() }
+    };
+    answers.iter().map(look).collect()
+}
+
+#[test]
+fn nothing_is_launched_once_a_cell_has_left_the_driver_ill() {
+    let (model, runner, mut notes) = (model(), runner(), Notes::default());
+    let fails_at_512 = |spec: &ChildSpec| {
+        let is_512 = spec.args.iter().any(|arg| arg == "512");
+        Ok(if is_512 { Ending::exit(1, "illegal memory access\n") } else { Ending::measured(50.0) })
+    };
+    let executor = |answers: &[bool]| {
+        let mut executor = ScriptedExecutor::new(fails_at_512);
+        executor.looks = gpu_looks(answers);
+        executor
+    };
+    let mut session =
+        Session::new(executor(&[true, true, false]), guard(""), finder()).watching_health();
+    let mut run = |session: &mut Session<ScriptedExecutor<'_>>, len| {
+        let cell = Cell { model: &model, len, variant: None };
+        session.run(cell, &spec(&runner, len), None, &mut notes)
+    };
+    // Looks: before the first; none after what ran; after the failure, which was harmless.
+    for (len, looks) in [(128, 1), (256, 1), (512, 1), (128, 2), (128, 2), (512, 2)] {
+        run(&mut session, len).unwrap();
+        assert_eq!(session.executor().looked, looks, "{len}");
+    }
+    let launched = session.executor().launched.len();
+    let error = run(&mut session, 128).unwrap_err();
+    assert!(format!("{error:#}").contains("the driver is not healthy: it does not answer"));
+    assert!(run(&mut session, 128).is_err(), "it stays so");
+    assert_eq!(session.executor().launched.len(), launched);
+
+    let mut plain = Session::new(executor(&[false]), guard(""), finder());
+    run(&mut plain, 512).unwrap();
+    run(&mut plain, 128).unwrap();
+    assert_eq!(plain.executor().looked, 0, "unless the command asks for it");
+
+    let mut without = Session::new(executor(&[]), guard(""), finder()).watching_health();
+    for len in [512, 512, 128] {
+        run(&mut without, len).unwrap();
+    }
+    assert_eq!(without.executor().looked, 1, "without a GPU once, whatever happens");
+    assert_eq!(notes.lines.len(), 2 * (6 + 2 + 3));
+}
+
+#[test]
+fn who_computed_before_a_session_is_not_what_its_cells_have_left() {
+    let processes = std::collections::BTreeMap::from([(7, "python3".to_owned())]);
+    let state = DriverState { processes, ..DriverState::default() };
+    let before = Look { driver: DriverLook::Answers(state), ..Look::default() };
+    let judged = |now: &Look| {
+        crate::cell::health::judge(
+            Some(&before.clone().with_all_standing()),
+            now,
+            crate::cell::health::Watched::Gpus,
+        )
+    };
+    assert!(judged(&before).is_empty());
+    let processes = std::collections::BTreeMap::from([(8, "bench".to_owned())]);
+    let state = DriverState { processes, ..DriverState::default() };
+    let left = Look { driver: DriverLook::Answers(state), ..Look::default() };
+    assert_eq!(judged(&left), ["process 8 (bench) computes on the GPU"]);
 }
 
 #[test]

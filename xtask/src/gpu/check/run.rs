@@ -119,13 +119,14 @@ fn open_session(
             Some(Cell { model, len: leg.prompt_tokens, variant: None })
         })
         .collect();
-    guard = guard.with_fakes(read_fake_ooms(&cells)?);
+    let most = planned.iter().flat_map(|check| &check.legs).map(|leg| leg.max_tokens).max();
+    guard = guard.with_fakes(read_fake_ooms(&cells)?).with_most_tokens(most.unwrap_or(0));
     for cell in &cells {
         guard.require(*cell, "gpu-check")?;
     }
     let commit = git::read_git_state(root).commit;
     let finder = Finder { commit, source: String::new(), command: Some("gpu-check") };
-    Ok(Session::new(RealExecutor::new(root, interrupt), guard, finder))
+    Ok(Session::new(RealExecutor::new(root, interrupt), guard, finder).watching_health())
 }
 
 fn find_binary(path: &Path) -> anyhow::Result<PathBuf> {

@@ -15,7 +15,6 @@ use crate::cell::executor::run::RealExecutor;
 use crate::cell::grid::Cell;
 use crate::cell::guard::RecordRule;
 use crate::cell::guard::file::read_guard;
-use crate::cell::health::file::read_look;
 use crate::cell::health::{Look, Waited, Watched, await_health};
 use crate::cell::journal::request::Device;
 use crate::cell::journal::{CellEnd, CellLaunch, Entry, Settings, journal_path, parse_journal};
@@ -29,7 +28,7 @@ use crate::oom::args::ConfirmArgs;
 use crate::oom::confirm::{
     Conclusion, Manner, Suffix, choose_manner, conclude, plan_drop, read_suffix,
 };
-use crate::oom_record::{OomEntry, RECORD_PATH, file as record_file};
+use crate::oom_record::{CONFIRM_COMMAND, OomEntry, RECORD_PATH, file as record_file};
 use crate::sys::interrupt::Interrupt;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::launch_lock::LaunchLock;
@@ -38,7 +37,7 @@ use crate::sys::{clock, env, files, git, host, terminal};
 /// What was launched to confirm events, and what came of it. Git ignores it, as the record.
 const NOTES_PATH: &str = "benchmarks/.oom-confirm.jsonl";
 /// The command as the record names it.
-const COMMAND: &str = "oom-record confirm";
+const COMMAND: &str = CONFIRM_COMMAND;
 /// How long memory may take to come back.
 const RETURN_LIMIT: Duration = Duration::from_secs(30);
 
@@ -114,9 +113,22 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
     };
     runner_store::find_program(root, &runner, &spec.command())?;
 
+    let mut executor = RealExecutor::new(root, interrupt);
+    let watched = match manner.device {
+        Device::Auto => Watched::All,
+        Device::Cpu => Watched::System,
+    };
     let before = match manner.cell_memory_limit_mb {
         Some(_) => None,
-        None => Some(read_look()),
+        None => match await_health(&mut executor, None, watched, RETURN_LIMIT, tell) {
+            Waited::Healthy(look) => Some(look),
+            Waited::Interrupted => return Ok(Outcome::Interrupted),
+            Waited::Sick(sick) => {
+                return Err(anyhow::anyhow!("the driver is not healthy: {sick}"))
+                    .context("nothing was launched, and the record is as it was")
+                    .hint("end what else runs on the GPU, reset it (`sudo nvidia-smi --gpu-reset`) or reboot");
+            }
+        },
     };
     terminal::log(&format!(
         "oom-record: launching {} at {} tokens once, with runner `{}`{}; recorded: {raw}",
@@ -133,7 +145,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
         source: NOTES_PATH.to_owned(),
         command: Some(COMMAND),
     };
-    let mut session = Session::new(RealExecutor::new(root, interrupt), guard, finder);
+    let mut session = Session::new(executor, guard, finder);
     let mut notes = Notes { journal: open_notes(root)?, cell };
     let end = session.run(cell, &spec, None, &mut notes)?;
     if end.was_interrupted() {
@@ -141,7 +153,7 @@ pub(super) fn run(root: &Path, args: &ConfirmArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Interrupted);
     }
     if let Some(before) = before {
-        await_return(session.executor(), &before)?;
+        await_return(session.executor(), &before, watched)?;
     }
     finish(root, cell, &end)
 }
@@ -236,10 +248,17 @@ fn resolve_model(root: &Path, name: &str, manner: &Manner) -> anyhow::Result<Res
     bail!("there is no model `{name}` any more")
 }
 
+fn tell(text: &str) {
+    terminal::log(&format!("oom-record: {text}"));
+}
+
 /// Waits until the machine is as it was, with all of its memory.
-fn await_return(executor: &mut RealExecutor, before: &Look) -> anyhow::Result<()> {
-    let tell = |text: &str| terminal::log(&format!("oom-record: {text}"));
-    match await_health(executor, Some(before), Watched::All, RETURN_LIMIT, tell) {
+fn await_return(
+    executor: &mut RealExecutor,
+    before: &Look,
+    watched: Watched,
+) -> anyhow::Result<()> {
+    match await_health(executor, Some(before), watched, RETURN_LIMIT, tell) {
         Waited::Healthy(_) => Ok(()),
         Waited::Interrupted => Err(anyhow::anyhow!("interrupted before memory was back"))
             .context("the record is left as it is"),

@@ -6,8 +6,8 @@ use super::raw::{
 };
 use super::signature::check_known;
 use super::{
-    Action, Document, Expectation, Guard, Metric, NullRung, Oracle, OracleCheck, Protocol, Read,
-    Rule, Statistic, Transfer,
+    Action, Document, Expectation, Guard, Landed, Metric, NullRung, Oracle, OracleCheck, Protocol,
+    Read, Rule, Statistic, Transfer,
 };
 use crate::base::count::render_count;
 use crate::base::definition::parse_toml;
@@ -82,6 +82,12 @@ impl Problems {
         if document.question.trim().is_empty() {
             self.note("question", "must not be empty");
         }
+        let discarded = document.protocol.discard_steps;
+        let steps = document.transfer.as_ref().and_then(|transfer| transfer.steps);
+        if steps.is_some_and(|steps| steps <= discarded) {
+            let text = format!("`discard_steps = {discarded}` leaves none of its `steps`");
+            self.note("transfer", text);
+        }
         for waiver in document.waivers.iter().filter(|waiver| waiver.why.trim().is_empty()) {
             self.note(&format!("waiver `{}`", waiver.finding), "`why` must not be empty");
         }
@@ -107,6 +113,9 @@ impl Problems {
         // What runs elsewhere is not disturbed by what runs here.
         let default_quiet =
             if raw.cost_field.is_some() { QuietRule::Noted } else { QuietRule::Required };
+        if raw.model.is_some() && raw.prompt_tokens.is_none() {
+            self.note(place, "`prompt_tokens` is missing: how long the model's prompt is");
+        }
         if raw.steps == 0 || raw.repeats == 0 {
             self.note(place, "`steps` and `repeats` must be at least 1");
         }
@@ -132,7 +141,7 @@ impl Problems {
         Protocol {
             runner: raw.runner,
             model: raw.model,
-            prompt_tokens: raw.prompt_tokens,
+            prompt_tokens: raw.prompt_tokens.unwrap_or(0),
             steps: raw.steps,
             discard_steps: raw.discard_steps,
             statistic: raw.statistic.unwrap_or(Statistic::Median),
@@ -157,12 +166,16 @@ impl Problems {
     fn oracle(&mut self, raw: RawOracle) -> Oracle {
         let place = format!("oracle `{}`", raw.id);
         let check = self.or_note(&place, oracle_check(&raw), OracleCheck::TokensEqual);
+        if raw.estimate_min.is_some_and(|value| !(value.is_finite() && value >= 0.0)) {
+            self.note(&place, "`estimate_min` must be a number of minutes");
+        }
         Oracle {
             id: raw.id,
             check,
             rung: raw.rung,
             steps: raw.steps,
             prompt_tokens: raw.prompt_tokens,
+            estimate_min: raw.estimate_min,
             args: raw.args,
         }
     }
@@ -190,7 +203,9 @@ impl Problems {
             ("park", []) => Ok(Action::Park),
             ("land-all" | "park", _) => Err(format!("`{}` takes no `items`", raw.then)),
             ("land", []) => Err("`land` needs `items`; use `park` to land nothing".to_owned()),
-            ("land", items) => Ok(Action::Land(items.to_vec())),
+            ("land", items) => {
+                Ok(Action::Land(items.iter().map(|text| self.landed(&place, text)).collect()))
+            }
             ("drop", [item]) => Ok(Action::Drop(item.clone())),
             ("drop", _) => Err("`drop` needs exactly one item in `items`".to_owned()),
             (other, _) => {
@@ -203,6 +218,17 @@ impl Problems {
         Rule { id: raw.id, when, action, text: raw.text }
     }
 
+    /// `P4`, or `P3b if guard(vram)`.
+    fn landed(&mut self, place: &str, text: &str) -> Landed {
+        let (item, condition) = match text.split_once(" if ") {
+            Some((item, condition)) => (item, Some(condition)),
+            None => (text, None),
+        };
+        let item = item.trim().to_owned();
+        let only_if = condition.map(|text| self.expr(&format!("{place}: item {item}"), text));
+        Landed { item, only_if }
+    }
+
     fn expectation(&mut self, raw: RawExpectation) -> Expectation {
         let holds = self.expr(&format!("expectation `{}`: holds", raw.number), &raw.holds);
         Expectation { number: raw.number, text: raw.text, confidence: raw.confidence, holds }
@@ -213,6 +239,7 @@ impl Problems {
             expect: self.expr("transfer: expect", &raw.expect),
             reads: raw.reads,
             repeats: raw.repeats.unwrap_or(1).max(1),
+            steps: raw.steps,
             text: raw.text,
         }
     }
@@ -229,6 +256,7 @@ fn metric(raw: RawMetric, protocol: &Protocol) -> Metric {
         field: raw.field,
         unit: raw.unit,
         statistic: raw.statistic.unwrap_or(protocol.statistic),
+        optional: raw.optional,
     }
 }
 

@@ -39,8 +39,8 @@ pub(super) struct RawDocument {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProtocol {
     pub(super) runner: String,
-    pub(super) model: String,
-    pub(super) prompt_tokens: u64,
+    pub(super) model: Option<String>,
+    pub(super) prompt_tokens: Option<u64>,
     pub(super) steps: u64,
     #[serde(default)]
     pub(super) discard_steps: u64,
@@ -73,6 +73,8 @@ pub(super) struct RawMetric {
     #[serde(default)]
     pub(super) unit: String,
     pub(super) statistic: Option<Statistic>,
+    #[serde(default)]
+    pub(super) optional: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,6 +92,7 @@ pub(super) struct RawOracle {
     pub(super) rung: Option<String>,
     pub(super) steps: Option<u64>,
     pub(super) prompt_tokens: Option<u64>,
+    pub(super) estimate_min: Option<f64>,
     #[serde(default)]
     pub(super) args: Vec<String>,
 }
@@ -140,6 +143,7 @@ pub(super) struct RawExpectation {
 pub(super) struct RawTransfer {
     pub(super) reads: Vec<String>,
     pub(super) repeats: Option<u64>,
+    pub(super) steps: Option<u64>,
     pub(super) expect: String,
     #[serde(default)]
     pub(super) text: String,

@@ -6,7 +6,8 @@ use crate::stats::expr::{Kind, Signature};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The formula of a read or a guard: names are rungs.
+    /// The formula of a read or a guard: names are rungs, and `value(metric, rung)` reaches the figure of
+    /// another metric.
     Formula,
     /// The bound of a guard: the only name is `value`.
     Bound,
@@ -25,6 +26,8 @@ pub(crate) const FUNCTIONS: &[(&str, &[&str], Kind)] = &[
     ("crashed", &["rung"], Kind::Condition),
     ("nan", &["rung"], Kind::Condition),
     ("value", &["metric", "rung"], Kind::Number),
+    ("lower", &["read"], Kind::Number),
+    ("upper", &["read"], Kind::Number),
 ];
 
 /// Names that conditions may use besides the reads.
@@ -57,8 +60,15 @@ impl Signature for Scope<'_> {
     }
 
     fn check_call(&self, function: &str, args: &[String]) -> Result<Kind, String> {
-        if self.place != Place::Condition {
-            return Err(format!("`{function}` cannot be used here: this place takes no functions"));
+        let is_allowed = match self.place {
+            Place::Condition => true,
+            Place::Formula => function == "value",
+            Place::Bound | Place::Transfer => false,
+        };
+        if !is_allowed {
+            return Err(format!(
+                "`{function}` cannot be used here: this place takes no such function"
+            ));
         }
         let Some((_, params, kind)) = FUNCTIONS.iter().find(|(name, ..)| *name == function) else {
             let known: Vec<String> =

@@ -1,6 +1,6 @@
 //! What names mean in formulas, bounds, rules and expectations.
 
-use super::round::{GuardOutcome, Round, Value};
+use super::round::{GuardOutcome, ReadOutcome, Round, Value};
 use crate::prereg::compose::Dropped;
 use crate::prereg::document::Document;
 use crate::prereg::numbers::{is_fraction, percent};
@@ -24,11 +24,39 @@ impl<F: Fn(&str) -> Number> Names for Numbers<F> {
     }
 }
 
+/// Names in the formula of a read or a guard: rungs stand for their figure of one metric, and
+/// `value(metric, rung)` for that of another.
+pub(super) struct Formula<'a> {
+    pub(super) metric: &'a str,
+    /// The figure of a metric at a rung.
+    pub(super) figure: &'a dyn Fn(&str, &str) -> Number,
+}
+
+impl Names for Formula<'_> {
+    fn number(&self, rung: &str) -> Number {
+        (self.figure)(self.metric, rung)
+    }
+
+    fn call_number(&self, function: &str, args: &[String]) -> Number {
+        match (function, args) {
+            ("value", [metric, rung]) => (self.figure)(metric, rung),
+            _ => Number::Missing(format!("no function `{function}` here")),
+        }
+    }
+
+    fn call_truth(&self, function: &str, _: &[String]) -> Truth {
+        Truth::Missing(format!("no condition `{function}` here"))
+    }
+}
+
 /// What a read's name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadsAs {
     /// In rules: a read that its guard failed satisfies nothing.
     Judged,
+    /// The same, with what a read would be without any effect in place of one that is no more than
+    /// noise: a rule that holds so does not rest on it.
+    Shown,
     /// In expectations: what was measured, whatever the guards say.
     Measured,
 }
@@ -58,12 +86,7 @@ impl Names for Conditions<'_> {
                 let Some(outcome) = self.round.reads.iter().find(|one| one.id == read) else {
                     return Number::Missing(format!("no read `{read}`"));
                 };
-                match (&outcome.failed_by, &outcome.unsettled_by) {
-                    _ if self.reads == ReadsAs::Measured => outcome.value.0.clone(),
-                    (Some(guard), _) => Number::Void(format!("guard {guard} failed {read}")),
-                    (None, Some(why)) => Number::Missing(why.clone()),
-                    (None, None) => outcome.value.0.clone(),
-                }
+                self.judged(outcome, outcome.value.0.clone())
             }
         }
     }
@@ -71,6 +94,25 @@ impl Names for Conditions<'_> {
     fn call_number(&self, function: &str, args: &[String]) -> Number {
         match (function, args) {
             ("value", [metric, rung]) => self.round.number(metric, rung),
+            ("lower" | "upper", [read]) => {
+                let Some(outcome) = self.round.reads.iter().find(|one| one.id == *read) else {
+                    return Number::Missing(format!("no read `{read}`"));
+                };
+                let interval = outcome.certainty.as_ref().and_then(|one| one.interval);
+                self.judged(
+                    outcome,
+                    match (&outcome.value.0, interval) {
+                        (Number::Known(_), Some(interval)) if function == "lower" => {
+                            Number::Known(interval.low)
+                        }
+                        (Number::Known(_), Some(interval)) => Number::Known(interval.high),
+                        (Number::Known(_), None) => Number::Missing(format!(
+                            "{read} has no interval: it takes several launches"
+                        )),
+                        (other, _) => other.clone(),
+                    },
+                )
+            }
             _ => Number::Missing(format!("no function `{function}`")),
         }
     }
@@ -107,13 +149,33 @@ impl Names for Conditions<'_> {
 }
 
 impl Conditions<'_> {
+    /// A number of a read as conditions see it.
+    fn judged(&self, outcome: &ReadOutcome, number: Number) -> Number {
+        match (&outcome.failed_by, &outcome.unsettled_by) {
+            _ if self.reads == ReadsAs::Measured => number,
+            (Some(guard), _) => Number::Void(format!("guard {guard} failed {}", outcome.id)),
+            (None, Some(why)) => Number::Missing(why.clone()),
+            (None, None) => match (&number, &outcome.certainty) {
+                (Number::Known(_), Some(certainty))
+                    if self.reads == ReadsAs::Shown
+                        && outcome.within_noise(|_| String::new()).is_some() =>
+                {
+                    Number::Known(certainty.neutral)
+                }
+                _ => number,
+            },
+        }
+    }
+
     /// The values that a condition uses, in words: `primary = −7.29 %; guard(vram) passes`.
     pub(crate) fn explain(&self, condition: &Expr) -> String {
         let mut parts: Vec<String> = Vec::new();
         condition.walk(&mut |expr| {
             let part = match expr {
                 Expr::Name(name) => format!("{name} = {}", self.render_number(name, expr)),
-                Expr::Call(function, args) if function == "value" => {
+                Expr::Call(function, args)
+                    if ["value", "lower", "upper"].contains(&function.as_str()) =>
+                {
                     format!("{expr} = {}", self.render_number(&args[0], expr))
                 }
                 Expr::Call(..) => match expr.truth(self) {

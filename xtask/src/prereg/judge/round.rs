@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use super::names::Numbers;
+use super::certainty::{Certainty, read_certainty};
+use super::names::{Formula, Numbers};
 use super::{RuleOutcome, is_measured};
 use crate::prereg::compose::{Composed, NULL, RungState};
 use crate::prereg::document::Document;
 use crate::prereg::metric::{figure, find_non_finite};
-use crate::prereg::sample::{LaunchRecord, Record, Slot, launches_in};
+use crate::prereg::sample::{Judging, LaunchRecord, Record, Slot, launches_in};
 use crate::stats::expr::{Number, Truth};
 use crate::stats::location::median;
 
@@ -63,6 +64,19 @@ pub(crate) struct ReadOutcome {
     pub(crate) failed_by: Option<String>,
     /// The guard that could fail it and cannot be judged, with why.
     pub(crate) unsettled_by: Option<String>,
+    /// How sure it is; `None` where it has no value, and in runs before reads had an interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) certainty: Option<Certainty>,
+}
+
+impl ReadOutcome {
+    /// Why it is no more than noise, in words; `None` where it is more, or nothing tells.
+    pub(crate) fn within_noise(&self, show: impl Fn(f64) -> String) -> Option<String> {
+        match (&self.value.0, &self.certainty) {
+            (Number::Known(value), Some(certainty)) => certainty.within_noise(*value, show),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -94,6 +108,7 @@ pub(crate) fn read_round(
     ladder: &[Composed],
     records: &[Record],
     number: u32,
+    judging: Judging,
 ) -> Option<Round> {
     let mut round = Round {
         number,
@@ -140,7 +155,7 @@ pub(crate) fn read_round(
     }
     round.read_noise(document);
     round.read_guards(document);
-    round.read_reads(document);
+    round.read_reads(document, judging);
     Some(round)
 }
 
@@ -183,6 +198,15 @@ impl Round {
         }
     }
 
+    /// The figure of one launch of a rung, `at` from 0.
+    pub(super) fn repeat(&self, metric: &str, rung: &str, at: usize) -> Number {
+        let figure = self.figures.get(metric).and_then(|rungs| rungs.get(rung));
+        match figure.and_then(|figure| figure.repeats.get(at)) {
+            Some(value) => Number::Known(*value),
+            None => Number::Missing(format!("no launch {} of {rung} with {metric}", at + 1)),
+        }
+    }
+
     fn read_noise(&mut self, document: &Document) {
         let Some(metric) = document.primary().map(|read| read.metric.as_str()) else { return };
         if !self.ladder.iter().any(|rung| rung.id == NULL) {
@@ -203,7 +227,10 @@ impl Round {
 
     fn read_guards(&mut self, document: &Document) {
         for guard in &document.guards {
-            let value = guard.value.number(&Numbers(|rung: &str| self.number(&guard.metric, rung)));
+            let value = guard.value.number(&Formula {
+                metric: &guard.metric,
+                figure: &|metric, rung| self.number(metric, rung),
+            });
             let passes = match guard.passes.truth(&Numbers(|_: &str| value.clone())) {
                 Truth::True => Some(true),
                 Truth::False => Some(false),
@@ -213,9 +240,12 @@ impl Round {
         }
     }
 
-    fn read_reads(&mut self, document: &Document) {
-        for read in &document.reads {
-            let value = read.value.number(&Numbers(|rung: &str| self.number(&read.metric, rung)));
+    fn read_reads(&mut self, document: &Document, judging: Judging) {
+        for (at, read) in document.reads.iter().enumerate() {
+            let value = read.value.number(&Formula {
+                metric: &read.metric,
+                figure: &|metric, rung| self.number(metric, rung),
+            });
             let failed_by = document
                 .guards
                 .iter()
@@ -232,8 +262,14 @@ impl Round {
                     _ => None,
                 },
             );
-            let value = Value(value);
-            self.reads.push(ReadOutcome { id: read.id.clone(), value, failed_by, unsettled_by });
+            let certainty = match (judging, &value) {
+                (Judging::WithNoise, Number::Known(value)) => {
+                    read_certainty(document, self, read, at, *value)
+                }
+                _ => None,
+            };
+            let (id, value) = (read.id.clone(), Value(value));
+            self.reads.push(ReadOutcome { id, value, failed_by, unsettled_by, certainty });
         }
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use super::{Linter, outcomes};
 use crate::prereg::document::{Action, NullRung, OnDrop};
-use crate::prereg::plan::count_launches;
+use crate::prereg::numbers::neutral;
+use crate::prereg::plan::{count_launches, count_rung_launches, estimate_oracles_min};
+use crate::stats::expr::Expr;
 
 impl Linter<'_> {
     pub(super) fn check_actions(&mut self) {
@@ -19,7 +21,7 @@ impl Linter<'_> {
         for rule in &document.rules {
             let landed: BTreeSet<&str> = match &rule.action {
                 Action::LandAll => document.items.iter().map(|item| item.id.as_str()).collect(),
-                Action::Land(items) => items.iter().map(String::as_str).collect(),
+                Action::Land(items) => items.iter().map(|landed| landed.item.as_str()).collect(),
                 Action::Park => continue,
                 Action::Drop(item) => {
                     let left_over = document.rungs.iter().any(|rung| {
@@ -58,13 +60,78 @@ impl Linter<'_> {
         }
     }
 
+    /// A relative change beside a plain number above 1: 5 is 500 %, and 5 % was meant.
+    pub(super) fn check_bars(&mut self) {
+        let document = self.document;
+        let is_change =
+            |name: &str| document.read(name).is_some_and(|read| neutral(&read.value) == Some(0.0));
+        let rules = document.rules.iter().map(|rule| (rule.id.as_str(), &rule.when));
+        let expectations =
+            document.expectations.iter().map(|one| (one.number.as_str(), &one.holds));
+        let guards = (document.guards.iter())
+            .filter(|guard| neutral(&guard.value) == Some(0.0))
+            .map(|guard| (guard.id.as_str(), &guard.passes));
+        let of_guard = guards.flat_map(|(id, passes)| {
+            passes.clauses().into_iter().map(move |clause| (id, clause, true))
+        });
+        let of_others = rules.chain(expectations).flat_map(|(id, condition)| {
+            condition.clauses().into_iter().map(move |clause| (id, clause, false))
+        });
+        for (id, clause, is_guard) in of_guard.chain(of_others) {
+            let Expr::Compare(left, _, right) = clause else { continue };
+            let (side, (bar, is_percent)) = match (left.constant(), right.constant()) {
+                (Some(bar), None) => (right, bar),
+                (None, Some(bar)) => (left, bar),
+                _ => continue,
+            };
+            let about_change = match &**side {
+                Expr::Name(name) => is_guard || is_change(name),
+                Expr::Call(function, args) if ["lower", "upper"].contains(&function.as_str()) => {
+                    is_change(&args[0])
+                }
+                _ => false,
+            };
+            if about_change && !is_percent && bar.abs() > 1.0 {
+                self.error(
+                    "bar-without-percent",
+                    id,
+                    format!(
+                        "`{clause}` compares a relative change with {bar}, which is {} %; write `{bar} %`",
+                        bar * 100.0
+                    ),
+                );
+            }
+        }
+    }
+
+    pub(super) fn check_intervals(&mut self) {
+        if self.document.protocol.repeats > 1 {
+            return;
+        }
+        for rule in &self.document.rules {
+            let mut asks = false;
+            rule.when.walk(&mut |expr| {
+                asks |= matches!(expr, Expr::Call(function, _) if function == "lower" || function == "upper");
+            });
+            if asks {
+                let text = "`lower` and `upper` need an interval, which takes at least 2 `repeats`";
+                self.error("no-interval", &rule.id, text);
+            }
+        }
+    }
+
+    /// The noise that is known, as a fraction of the base.
+    pub(super) fn noise_floor(&self) -> Option<f64> {
+        match (self.document.protocol.noise_floor, self.surroundings.measured_noise) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (Some(a), None) | (None, Some(a)) => Some(a),
+            (None, None) => None,
+        }
+    }
+
     pub(super) fn check_noise(&mut self) {
         let document = self.document;
-        let floor = match (document.protocol.noise_floor, self.surroundings.measured_noise) {
-            (Some(a), Some(b)) => a.max(b),
-            (Some(a), None) | (None, Some(a)) => a,
-            (None, None) => return,
-        };
+        let Some(floor) = self.noise_floor() else { return };
         let primary = document.primary();
         for rule in &document.rules {
             for clause in rule.when.clauses() {
@@ -109,16 +176,24 @@ impl Linter<'_> {
                     protocol.ceiling_min
                 ),
             ),
-            Some(each) if each * launches as f64 > protocol.ceiling_min => self.error(
-                "over-ceiling",
-                "protocol",
-                format!(
-                    "{launches} launches of {each} min take {:.1} min, over the ceiling of {} min",
-                    each * launches as f64,
-                    protocol.ceiling_min
-                ),
-            ),
-            Some(_) => {}
+            Some(each) => {
+                let oracles_min = estimate_oracles_min(self.document, each);
+                let rungs = count_rung_launches(self.document);
+                let total_min = oracles_min + each * rungs as f64;
+                let has_own = self.document.oracles.iter().any(|one| one.estimate_min.is_some());
+                let what = match has_own {
+                    false => format!("{launches} launches of {each} min take {total_min:.1} min"),
+                    true => format!(
+                        "{rungs} launches of {each} min and {oracles_min:.1} min of oracles take \
+                         {total_min:.1} min"
+                    ),
+                };
+                if total_min > protocol.ceiling_min {
+                    let ceiling = protocol.ceiling_min;
+                    let text = format!("{what}, over the ceiling of {ceiling} min");
+                    self.error("over-ceiling", "protocol", text);
+                }
+            }
         }
         if protocol.repeats < 2 {
             self.warning(

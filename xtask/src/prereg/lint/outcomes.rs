@@ -7,7 +7,7 @@ use super::Linter;
 use crate::prereg::document::Action;
 use crate::stats::expr::{Expr, Truth};
 
-use state::{MAX_STATES, Space, State};
+use state::{Choice, MAX_STATES, Space, State};
 
 mod state;
 
@@ -31,10 +31,11 @@ pub(super) fn threshold(clause: &Expr) -> Option<(&str, f64)> {
 /// Reports contradictions, rules that cannot fire, clauses that cannot bind, outcomes without a rule.
 pub(super) fn check_outcomes(linter: &mut Linter<'_>) {
     let document = linter.document;
-    let space = Space::new(document);
+    let space = Space::new(document, linter.noise_floor());
     let rules = &document.rules;
     let mut holds_somewhere = vec![false; rules.len()];
     let mut fires_somewhere = vec![false; rules.len()];
+    let mut shown_somewhere = vec![false; rules.len()];
     let mut binds: Vec<Vec<bool>> =
         rules.iter().map(|rule| vec![false; rule.when.clauses().len()]).collect();
     let variants: Vec<Vec<[Expr; 2]>> = rules
@@ -67,7 +68,12 @@ pub(super) fn check_outcomes(linter: &mut Linter<'_>) {
             }
         }
         match fired {
-            Some(at) => fires_somewhere[at] = true,
+            Some(at) => {
+                fires_somewhere[at] = true;
+                shown_somewhere[at] = shown_somewhere[at]
+                    || !matches!(rules[at].action, Action::Land(_) | Action::LandAll)
+                    || rules[at].when.truth(&state.shown()) == Truth::True;
+            }
             None => {
                 let slot = if state.has_crash() { &mut uncovered_crash } else { &mut uncovered };
                 let told = state.describe();
@@ -86,6 +92,11 @@ pub(super) fn check_outcomes(linter: &mut Linter<'_>) {
         if !fires_somewhere[at] {
             let text = "it can never fire: the rules before it take every case";
             linter.error("unreachable", &rule.id, text);
+        }
+        if fires_somewhere[at] && !shown_somewhere[at] {
+            let text =
+                "it can never land anything: wherever it holds, what it reads is within the noise";
+            linter.error("never-shown", &rule.id, text);
         }
         for (clause, expr) in rule.when.clauses().iter().enumerate() {
             if rule.when.clauses().len() > 1 && !binds[at][clause] {
@@ -107,6 +118,22 @@ pub(super) fn check_outcomes(linter: &mut Linter<'_>) {
             format!("{MAX_STATES} of {total} combinations of outcomes were tried, at random");
         linter.warning("too-many-outcomes", "rules", text);
     }
+}
+
+/// Values at, between and beyond the thresholds (in billionths).
+fn spread(thresholds: Option<Vec<i64>>) -> Vec<Choice> {
+    let sorted: Vec<f64> =
+        thresholds.unwrap_or_default().into_iter().map(|value| value as f64 / 1e9).collect();
+    let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
+        return vec![Choice::Value(0.0)];
+    };
+    let pad = (last - first).max(first.abs()).max(last.abs()).max(0.01);
+    let mut values = vec![first - pad];
+    for (at, value) in sorted.iter().enumerate() {
+        values.push(*value);
+        values.push(sorted.get(at + 1).map_or(value + pad, |next| f64::midpoint(*value, *next)));
+    }
+    values.into_iter().map(Choice::Value).collect()
 }
 
 /// Whether the clause matters to its rule in this state: as a part of `and`, replaced by what always

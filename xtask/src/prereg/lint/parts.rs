@@ -3,7 +3,7 @@
 use super::{Linter, Reports};
 use crate::prereg::compose::with_needs;
 use crate::prereg::document::signature::check_known;
-use crate::prereg::document::{OracleCheck, ReadRole, Source};
+use crate::prereg::document::{Guard, OracleCheck, ReadRole, Source, rungs_in};
 use crate::prereg::metric::report_fields;
 use crate::stats::expr::Expr;
 
@@ -14,7 +14,7 @@ impl Linter<'_> {
             .chain(document.guards.iter().map(|guard| &guard.value))
             .collect();
         for rung in &document.rungs {
-            let used = formulas.iter().any(|formula| formula.names().contains(&rung.id.as_str()))
+            let used = formulas.iter().any(|formula| rungs_in(formula).contains(&rung.id.as_str()))
                 || self.is_called(&["unstable", "crashed", "nan", "value"], &rung.id);
             if !used {
                 self.error(
@@ -59,7 +59,7 @@ impl Linter<'_> {
         let known = report_fields();
         for metric in &document.metrics {
             let guards: Vec<&str> = (document.guards.iter())
-                .filter(|guard| guard.metric == metric.id)
+                .filter(|guard| metrics_in(guard).contains(&metric.id.as_str()))
                 .map(|guard| guard.id.as_str())
                 .collect();
             let problem = match (metric.source, self.surroundings.reports) {
@@ -170,4 +170,15 @@ impl Linter<'_> {
             }
         }
     }
+}
+
+/// The metrics that a guard speaks of: its own where a rung stands for itself, and those of `value`.
+fn metrics_in(guard: &Guard) -> Vec<&str> {
+    let mut metrics = Vec::new();
+    guard.value.walk(&mut |expr| match expr {
+        Expr::Name(_) => metrics.push(guard.metric.as_str()),
+        Expr::Call(function, args) if function == "value" => metrics.push(&args[0]),
+        _ => {}
+    });
+    metrics
 }

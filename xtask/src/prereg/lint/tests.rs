@@ -184,3 +184,68 @@ fn a_waiver_silences_its_finding_alone_and_an_idle_one_is_told() {
     let text = format!("{SEED}\n[[waivers]]\nfinding = \"unused-rung:Z\"\nwhy = \"none\"\n");
     assert!(findings(&text).contains(&"idle-waiver:unused-rung:Z".to_owned()));
 }
+
+#[test]
+fn a_relative_change_beside_a_number_above_one_is_an_error() {
+    let found = finding_of(
+        &seed_with("primary >= 5 % and oracle", "primary >= 5 and oracle"),
+        "bar-without-percent:land",
+    );
+    assert!(
+        found.contains(
+            "`primary >= 5` compares a relative change with 5, which is 500 %; write `5 %`"
+        ),
+        "{found}"
+    );
+    let text = seed_with("passes = \"value <= 2 %\"", "passes = \"value <= 2\"");
+    assert!(findings(&text).contains(&"bar-without-percent:vram".to_owned()));
+    let text = seed_with("holds = \"p1_alone >= 4 %\"", "holds = \"p1_alone >= 4\"");
+    assert!(findings(&text).contains(&"bar-without-percent:2".to_owned()));
+    // A ratio of 5 is five times; a fraction below 1 may be meant.
+    let ratio = seed_with("value = \"(A - B) / A\"", "value = \"A / B\"");
+    let ratio = ratio.replace("p1_alone >= 4 %", "p1_alone >= 4");
+    assert!(!findings(&ratio).contains(&"bar-without-percent:2".to_owned()));
+    let text = seed_with("primary >= 5 % and oracle", "primary >= 0.05 and oracle");
+    assert!(!findings(&text).contains(&"bar-without-percent:land".to_owned()));
+}
+
+#[test]
+fn the_end_of_an_interval_needs_launches_and_leaves_a_gap_that_is_seen() {
+    let text = seed_with("primary >= 5 % and oracle", "lower(primary) >= 5 % and oracle");
+    assert!(findings(&text).contains(&"no-interval:land".to_owned()));
+    let text = text
+        .replace("repeats = 1", "repeats = 6")
+        .replace("ceiling_min = 180", "ceiling_min = 1800");
+    let found = findings(&text);
+    assert!(!found.contains(&"no-interval:land".to_owned()), "{found:?}");
+    // A read above the bar whose interval reaches below it: no rule speaks of that.
+    let told = finding_of(&text, "uncovered:rules");
+    assert!(told.contains("lower(primary) = ") && told.contains("primary = +5.00 %"), "{told}");
+}
+
+#[test]
+fn a_rule_that_the_noise_always_swallows_is_an_error() {
+    let bar = "primary >= 5 % and primary <= 8 % and oracle";
+    let text = seed_with("primary >= 5 % and oracle", bar);
+    let noise = |measured_noise| Surroundings { measured_noise, ..Surroundings::default() };
+    let name = "never-shown:land".to_owned();
+    assert!(findings_with(&text, noise(Some(0.09))).contains(&name));
+    assert!(!findings_with(&text, noise(Some(0.07))).contains(&name));
+}
+
+#[test]
+fn an_oracle_may_take_less_than_a_launch_of_the_ladder() {
+    // Seven launches for oracles and eight of rungs take 180 min at 12 each.
+    let tight = seed_with("ceiling_min = 180", "ceiling_min = 130");
+    assert!(findings(&tight).contains(&"over-ceiling:protocol".to_owned()));
+    let short = tight
+        .replace("steps = 1\n", "steps = 1\nestimate_min = 1\n")
+        .replace("steps = 50\n", "steps = 50\nestimate_min = 3\n");
+    assert!(!findings(&short).contains(&"over-ceiling:protocol".to_owned()));
+    let text = short.replace("ceiling_min = 130", "ceiling_min = 100");
+    let found = finding_of(&text, "over-ceiling:protocol");
+    assert!(
+        found.contains("8 launches of 12 min and 13.0 min of oracles take 109.0 min, over"),
+        "{found}"
+    );
+}

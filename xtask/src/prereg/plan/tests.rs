@@ -1,12 +1,14 @@
 use super::*;
 use crate::cell::classify::Classification;
-use crate::prereg::fixture::{SEED, SMALL, launch as launched, parse};
+use crate::prereg::fixture::{SEED, SMALL, launch as launched, parse, series};
 use crate::prereg::judge::judge;
 use crate::prereg::sample::{Failure, LaunchRecord};
 
 fn record(launch: &Launch) -> LaunchRecord {
     let items: Vec<&str> = launch.items.iter().map(String::as_str).collect();
-    launched(launch.slot.clone(), &items)
+    let mut record = launched(launch.slot.clone(), &items);
+    record.series.insert("ms".to_owned(), series(&[1.0]));
+    record
 }
 
 /// Launches until nothing is left, each recorded as `play` says: the rungs in their order.

@@ -2,13 +2,14 @@
 
 use minijinja::{Value, context};
 
-use super::ResultFile;
+use super::{Amendment, ResultFile};
 use crate::base::page::{cell, render_page};
 use crate::prereg::chain::Version;
 use crate::prereg::compose::{NULL, RungState};
-use crate::prereg::document::{Document, Metric, ReadRole};
-use crate::prereg::judge::Round;
+use crate::prereg::document::{Document, Metric, ReadRole, Rule};
+use crate::prereg::judge::{Round, reads_of};
 use crate::prereg::numbers::{amount, is_fraction, percent};
+use crate::prereg::sample::Judging;
 use crate::stats::expr::{Expr, Number};
 
 pub(crate) fn render_markdown(
@@ -18,7 +19,26 @@ pub(crate) fn render_markdown(
 ) -> anyhow::Result<String> {
     let protocol = &document.protocol;
     let rule = document.rules.iter().find(|rule| Some(&rule.id) == result.rule.as_ref());
-    let amendments: Vec<_> = result.versions.iter().filter(|one| one.why.is_some()).collect();
+    let knows_noise = result.run.judging == Judging::WithNoise;
+    // A first version over data that was there already: the one before it was taken away.
+    let is_told = |one: &&Amendment| one.why.is_some() || (knows_noise && one.data.launches > 0);
+    let amendments: Vec<Value> = result
+        .versions
+        .iter()
+        .filter(is_told)
+        .map(|one| {
+            context! {
+                version => one.version,
+                date => one.date,
+                why => one.why,
+                launches => one.data.launches,
+                runs => one.data.runs,
+                names => one.data.names.join(", "),
+                diff => one.diff.as_ref().map(|diff| diff.lines().collect::<Vec<_>>()),
+                changed => one.changed.join("; "),
+            }
+        })
+        .collect();
     render_page(
         include_str!("report.md.j2"),
         context! {
@@ -31,6 +51,12 @@ pub(crate) fn render_markdown(
                 commit => version.pins.commit,
                 entry => version.entry_sha256.get(..12),
             },
+            contended => result.contended,
+            told => result.landing.as_ref().map(|landing| &landing.told),
+            knows_noise,
+            samples => result.samples,
+            pinned => version.pins.files.keys().collect::<Vec<_>>(),
+            evidence => rule.zip(result.rounds.last()).map(|(rule, round)| evidence(document, round, rule)),
             rule_text => rule.map(|rule| rule.text.trim()),
             items => table(&document.items, |item| context! { id => item.id, title => item.title }),
             protocol => context! {
@@ -71,6 +97,10 @@ fn round_values(document: &Document, round: &Round) -> Value {
             formula => read.value.to_string(),
             metric => read.metric,
             value => figure(&outcome.value.0, &read.value),
+            interval => outcome.certainty.as_ref().and_then(|certainty| certainty.interval).map(|interval| {
+                let show = |value| figure(&Number::Known(value), &read.value);
+                format!("{} to {}", show(interval.low), show(interval.high))
+            }),
             failed_by => outcome.failed_by,
             unsettled_by => outcome.unsettled_by,
         }
@@ -108,6 +138,40 @@ fn round_values(document: &Document, round: &Round) -> Value {
         guards => guards.collect::<Vec<_>>(),
         rules => rules.collect::<Vec<_>>(),
     }
+}
+
+/// What a rule rests on: each read that it uses, with its interval, its bars and the null rung. A rule
+/// that uses none took what the others left: then the primary read, beside their bars.
+fn evidence(document: &Document, round: &Round, rule: &Rule) -> Vec<Value> {
+    let own: Vec<&str> =
+        reads_of(&rule.when).into_iter().filter(|id| document.read(id).is_some()).collect();
+    let (reads, rules) = match (own.is_empty(), document.primary()) {
+        (true, Some(primary)) => (vec![primary.id.as_str()], document.rules.as_slice()),
+        _ => (own, std::slice::from_ref(rule)),
+    };
+    let told = |id: &str| {
+        let outcome = round.reads.iter().find(|outcome| outcome.id == id)?;
+        let formula = &document.read(id)?.value;
+        let show = |value: f64| figure(&Number::Known(value), formula);
+        let certainty = outcome.certainty.as_ref();
+        let clauses = rules.iter().flat_map(|rule| rule.when.clauses());
+        let bars: Vec<String> =
+            clauses.filter(|clause| reads_of(clause).contains(&id)).map(Expr::to_string).collect();
+        Some(context! {
+            id,
+            bars,
+            value => figure(&outcome.value.0, formula),
+            failed_by => outcome.failed_by,
+            single => certainty.is_some_and(|one| one.interval.is_none()),
+            interval => certainty.and_then(|one| one.interval).map(|interval| {
+                format!("{} to {}", show(interval.low), show(interval.high))
+            }),
+            null_apart => certainty
+                .and_then(|one| one.null_apart)
+                .map(|apart| show(apart).trim_start_matches('+').to_owned()),
+        })
+    };
+    reads.into_iter().filter_map(told).collect()
 }
 
 fn metric_values(document: &Document, round: &Round, metric: &Metric) -> Value {

@@ -14,7 +14,7 @@ use crate::prereg::document::Document;
 use crate::prereg::judge::judge;
 use crate::prereg::plan::{Launch, MAX_REJECTED, Step, count_rejected, plan_step};
 use crate::prereg::sample::file::open_samples;
-use crate::prereg::sample::{Failure, LaunchRecord, Record, run_in};
+use crate::prereg::sample::{Failure, Judging, LaunchRecord, Record, hash_line, run_in};
 use crate::sys::files::AppendFile;
 use crate::sys::json_lines::JournalFile;
 use crate::sys::{boot, clock, env, files, git, host, terminal};
@@ -26,6 +26,8 @@ const AT_CEILING: &str = "it was ended at the ceiling";
 pub(super) struct Bench {
     pub(super) records: Vec<Record>,
     samples: AppendFile,
+    /// Hash of the last line of the samples.
+    last_sha256: Option<String>,
     journal: JournalFile,
     /// What the journal held when the run was opened.
     earlier_journal: String,
@@ -50,6 +52,7 @@ impl Bench {
         let mut bench = Bench {
             records: samples.records,
             samples: file,
+            last_sha256: samples.last_sha256,
             journal: journal.with_scrub(env::read_scrub(root)),
             earlier_journal: earlier_journal.unwrap_or_default(),
         };
@@ -97,7 +100,13 @@ impl Bench {
 
     /// Adds a record; it is on disk when this returns.
     pub(super) fn append(&mut self, record: Record) -> anyhow::Result<()> {
-        self.samples.append(&record.render()?)?;
+        let previous = match Judging::of(&self.records) {
+            Judging::WithNoise => self.last_sha256.as_deref(),
+            Judging::ByValue => None,
+        };
+        let line = record.render(previous)?;
+        self.samples.append(&line)?;
+        self.last_sha256 = Some(hash_line(&line));
         self.records.push(record);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::cell::result::CellNumbers;
 use crate::cell::runner::{Measured, ResultFormat, Runner};
 use crate::cell::session::{End, LaunchNote, Ledger};
 use crate::prereg::document::{Document, OracleCheck, Source};
-use crate::prereg::metric::{Log, log_cost_s, parse_log, read_series};
+use crate::prereg::metric::{Log, explain_absent, log_cost_s, parse_log, read_series};
 use crate::prereg::plan::Launch;
 use crate::prereg::sample::{Failure, LaunchRecord};
 use crate::sys::files;
@@ -79,7 +79,8 @@ impl Reader<'_> {
     }
 
     fn check(&self, left: &Left) -> Result<CellNumbers, String> {
-        let needs_log = self.document.metrics.iter().any(|metric| metric.source == Source::Log);
+        let needs_log = self.runner.result == ResultFormat::Log
+            || self.document.metrics.iter().any(|metric| metric.source == Source::Log);
         if needs_log && left.log.records.is_empty() {
             return Err(format!("it wrote no JSON lines to the file that {LOG_VAR} names"));
         }
@@ -166,10 +167,17 @@ impl Entries<'_> {
         let left = left.borrow();
         let report = left.report.as_ref();
         let settings = report.and_then(|report| serde_json::to_value(&report.settings).ok());
+        let series = read_series(document, report, &left.log);
+        // What did not run to its end reports nothing, and needs no explanation.
+        let absent = match failed {
+            None => explain_absent(document, &series, &left.log),
+            Some(_) => BTreeMap::new(),
+        };
         Ok(LaunchRecord {
             failed,
             disturbed,
-            series: read_series(document, report, &left.log),
+            series,
+            absent,
             token_hash: report.and_then(|report| report.output.token_hash.clone()),
             files: hash_files(document, &paths.folder)?,
             settings: settings.unwrap_or_default(),

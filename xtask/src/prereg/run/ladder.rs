@@ -9,7 +9,7 @@ use crate::cell::runner::{ResultFormat, Runner, parse_runner};
 use crate::model::reference::is_plain_name;
 use crate::prereg::chain::{DataBefore, Frozen, Version, parse_frozen};
 use crate::prereg::document::{Document, parse_document};
-use crate::prereg::judge::{Phase, judge};
+use crate::prereg::judge::judge;
 use crate::prereg::lint::{Finding, Reports, Surroundings, check_document};
 use crate::prereg::sample::file::read_samples;
 use crate::prereg::sample::{RunRecord, Samples, launches_in, run_in};
@@ -94,6 +94,11 @@ impl<'a> Ladder<'a> {
             .with_context(|| format!("no runner `{name}`"))
             .hint(format!("runners are described in {RUNNERS}/"))?;
         let runner = parse_runner(name, &path, &text)?;
+        anyhow::ensure!(
+            document.protocol.model.is_some() || runner.result == ResultFormat::Log,
+            "`{}` names no `model`, which only a runner with `result = \"log\"` does without",
+            self.document_path()
+        );
         Ok((text, runner))
     }
 
@@ -114,9 +119,12 @@ impl<'a> Ladder<'a> {
     pub(super) fn read_data(&self) -> anyhow::Result<DataBefore> {
         let runs = self.read_runs()?;
         let launches = |run: &StoredRun| launches_in(&run.samples.records).count();
+        let names: Vec<String> =
+            runs.iter().filter(|run| launches(run) > 0).map(|run| run.name.clone()).collect();
         Ok(DataBefore {
-            runs: runs.iter().filter(|run| launches(run) > 0).count() as u64,
+            runs: names.len() as u64,
             launches: runs.iter().map(launches).sum::<usize>() as u64,
+            names,
         })
     }
 
@@ -151,7 +159,7 @@ impl StoredRun {
     /// Whether nothing is left to measure.
     pub(super) fn is_finished(&self, document: &Document) -> bool {
         let standing = judge(document, &self.samples.records);
-        matches!(standing.phase, Phase::Decided { .. } | Phase::Undecided { .. })
+        standing.phase.is_final()
     }
 }
 

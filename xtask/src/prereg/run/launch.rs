@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use super::bench::Bench;
 use super::entries::{Entries, LOG_VAR, Left, Paths, Reader, last_line, seconds};
 use super::program::{Programs, TARGET};
+use super::verify::watch_files;
 use crate::base::scrub::Scrub;
 use crate::cell::child::ChildSpec;
 use crate::cell::classify::{ExitKind, StopReason};
@@ -24,6 +25,7 @@ use crate::prereg::compose::{Configuration, configure};
 use crate::prereg::document::Document;
 use crate::prereg::plan::{CommandStep, Launch};
 use crate::prereg::sample::{BuildRecord, CommandRecord, Record, Slot};
+use crate::sys::watched::Watched;
 use crate::sys::{env, files};
 
 /// The folder for files that `file-equal` oracles compare.
@@ -49,6 +51,8 @@ pub(super) struct StepLauncher<'a, E> {
     session: Session<E>,
     subject: Subject<'a>,
     programs: Programs<'a>,
+    /// What every launch runs and reads.
+    watched: Vec<Watched>,
     scratch: tempfile::TempDir,
     scrub: Scrub,
     launches: u64,
@@ -70,11 +74,12 @@ impl<'a, E: Executor> StepLauncher<'a, E> {
         subject: Subject<'a>,
         session: Session<E>,
     ) -> anyhow::Result<StepLauncher<'a, E>> {
-        let Subject { root, name, version, runner, .. } = subject;
+        let Subject { root, name, version, runner, document, model } = subject;
         Ok(StepLauncher {
             session,
             subject,
             programs: Programs::new(root, name, version, runner),
+            watched: watch_files(root, document, runner, model)?.1,
             scratch: files::create_scratch(&root.join(TARGET), "run-")?,
             scrub: env::read_scrub(root),
             launches: 0,
@@ -99,6 +104,9 @@ impl<'a, E: Executor> StepLauncher<'a, E> {
     }
 
     /// Launches the runner, for at most `limit`, and keeps what came of it in `bench`.
+    ///
+    /// # Errors
+    /// When a file that the launch runs or reads is not what it was when the run began.
     pub(super) fn launch(
         &mut self,
         launch: &Launch,
@@ -106,6 +114,7 @@ impl<'a, E: Executor> StepLauncher<'a, E> {
         bench: &mut Bench,
     ) -> anyhow::Result<Ended> {
         let Subject { root, document, model, .. } = self.subject;
+        self.watched.iter_mut().try_for_each(Watched::check)?;
         self.launches += 1;
         let folder = self.scratch.path().join(format!("launch-{}", self.launches));
         files::create_folder(&folder)?;

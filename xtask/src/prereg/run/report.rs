@@ -17,6 +17,11 @@ pub(super) fn report(root: &Path, args: &ReportArgs) -> anyhow::Result<Outcome> 
     let ladder = Ladder::new(root, &args.name)?;
     let frozen = ladder.require_frozen()?;
     let stored = choose_run(&ladder, args.run.as_deref())?;
+    if let (true, Some(broken)) = (args.check, &stored.samples.broken) {
+        terminal::data(&format!("samples.jsonl: {broken}"));
+        terminal::log(&format!("prereg: the samples of run {} were edited", stored.name));
+        return Ok(Outcome::Violation);
+    }
     let made = make_report(&ladder, &frozen, &stored)?;
     if args.check {
         return check_report(&ladder, &stored, &made);
@@ -59,7 +64,11 @@ pub(super) fn make_report(
         })
         .hint("the frozen file was replaced: restore it from git")?;
     let document = ladder.document_of(version)?;
-    let result = summarize_run(&document, frozen, version, run, &stored.samples.records);
+    if let Some(broken) = &stored.samples.broken {
+        return Err(anyhow::anyhow!("the samples of run {} were edited: {broken}", stored.name))
+            .hint("restore them from git: a report is made of what was measured");
+    }
+    let result = summarize_run(&document, frozen, version, run, &stored.samples);
     let markdown = render_markdown(&document, version, &result)?;
     let json = result.render()?;
     Ok(Made { result, markdown, json })
@@ -132,13 +141,29 @@ pub(super) fn choose_run(ladder: &Ladder<'_>, name: Option<&str>) -> anyhow::Res
 
 /// One line on how a run ended, for the terminal.
 pub(super) fn render_end(result: &ResultFile) -> String {
-    match (result.status, &result.rule) {
+    let end = match (result.status, &result.rule) {
         (Status::Decided, Some(rule)) => {
             format!("rule `{rule}` fired: {}", result.action.as_deref().unwrap_or_default())
+        }
+        (Status::NotShown, Some(rule)) => {
+            let why = result.why_open.as_deref().unwrap_or_default();
+            format!("not shown: rule `{rule}` holds, but {why}; nothing lands")
         }
         (Status::Undecided, _) => {
             format!("undecided: {}", result.why_open.as_deref().unwrap_or_default())
         }
         _ => format!("incomplete: {}", result.why_open.as_deref().unwrap_or_default()),
+    };
+    match result.contended {
+        0 => end,
+        contended => format!(
+            "{end}; contended: {} although other work disturbed {}",
+            if contended == 1 {
+                "1 launch counts".to_owned()
+            } else {
+                format!("{contended} launches count")
+            },
+            if contended == 1 { "it" } else { "them" }
+        ),
     }
 }

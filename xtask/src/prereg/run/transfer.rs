@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
 use super::bench::Bench;
 use super::measure::run_steps;
@@ -91,6 +91,9 @@ fn decided_run(
         version.version,
         frozen.last()?.version
     );
+    if let Some(broken) = &stored.samples.broken {
+        bail!("the samples of run {} were edited: {broken}", stored.name);
+    }
     let document = ladder.document_of(version)?;
     let standing = judge(&document, &stored.samples.records);
     if !matches!(standing.phase, Phase::Decided { .. }) {

@@ -1,22 +1,25 @@
 //! Whether everything is what was frozen: the document, the runner, the model, the code, the tree.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 
 use super::{Ladder, RUNNERS};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
+use crate::cell::pins::file::watch_pins;
+use crate::cell::pins::{Pins as FilePins, diff_pins};
 use crate::cell::runner::{CellVars, Runner, check_model, render_command};
 use crate::cell::spec::program_path;
 use crate::model::reference::{ModelKind, ResolvedModel};
 use crate::model::store::file as model_store;
 use crate::prereg::chain::{Frozen, Pins, Version, diff_document};
 use crate::prereg::document::Document;
-use crate::prereg::sample::RunRecord;
+use crate::prereg::sample::{Judging, RunRecord};
 use crate::sys::git::trees::{list_changes, list_commits, list_tree, read_head};
-use crate::sys::{clock, files, host};
+use crate::sys::watched::Watched;
+use crate::sys::{clock, env, files, host};
 
 /// What the tree holds that no measured program is built from.
 const NOT_CODE: [&str; 7] =
@@ -48,6 +51,7 @@ impl Checked {
             date: clock::today(),
             machine: self.machine.clone(),
             commit: self.head.clone(),
+            judging: Judging::WithNoise,
         })
     }
 
@@ -74,9 +78,9 @@ pub(super) fn check_frozen(ladder: &Ladder<'_>) -> anyhow::Result<Checked> {
     }
     let document = ladder.document_of(&version)?;
     let (_, runner) = ladder.read_runner(&document)?;
-    let model = resolve_model(ladder.root, &document.protocol.model)?;
+    let model = resolve_model(ladder.root, &document)?;
     let pins = read_pins(ladder, &document)?;
-    check_pins(&version.pins, &pins, &document, &amend)?;
+    check_pins(ladder.root, &version.pins, &pins, &document, &amend)?;
     check_committed(ladder, &document, &runner, &model)?;
 
     let mut notes = Vec::new();
@@ -100,7 +104,13 @@ fn short(commit: &str) -> &str {
     commit.get(..10).unwrap_or(commit)
 }
 
-fn check_pins(frozen: &Pins, now: &Pins, document: &Document, amend: &str) -> anyhow::Result<()> {
+fn check_pins(
+    root: &Path,
+    frozen: &Pins,
+    now: &Pins,
+    document: &Document,
+    amend: &str,
+) -> anyhow::Result<()> {
     let changed = |what: String| Err(anyhow::anyhow!(what)).hint(amend.to_owned());
     if frozen.runner_sha256 != now.runner_sha256 {
         return changed(format!(
@@ -111,15 +121,22 @@ fn check_pins(frozen: &Pins, now: &Pins, document: &Document, amend: &str) -> an
     if frozen.model_sha256 != now.model_sha256 {
         return changed(format!(
             "model `{}` changed after the ladder was frozen: its SHA-256 is {}…, not {}…",
-            document.protocol.model,
+            document.protocol.model.as_deref().unwrap_or_default(),
             short(&now.model_sha256),
             short(&frozen.model_sha256)
         ));
     }
     if frozen.code_sha256 != now.code_sha256 {
         return changed(format!(
-            "the code that the rungs run differs from what was frozen at commit {}",
-            short(&frozen.commit)
+            "the code that the rungs run differs from what was frozen at commit {}{}",
+            short(&frozen.commit),
+            render_changed(root, frozen, now)
+        ));
+    }
+    if !frozen.files.is_empty() && frozen.files != now.files {
+        return changed(format!(
+            "what the command names changed after the ladder was frozen: {}",
+            diff_pins(&frozen.files, &now.files).join("; ")
         ));
     }
     for (revision, commits) in &frozen.revisions {
@@ -128,6 +145,31 @@ fn check_pins(frozen: &Pins, now: &Pins, document: &Document, amend: &str) -> an
         }
     }
     Ok(())
+}
+
+/// Which files changed, in words, as far as it can be told.
+fn render_changed(root: &Path, frozen: &Pins, now: &Pins) -> String {
+    const MOST: usize = 8;
+    let mut changed =
+        if frozen.files.is_empty() { Vec::new() } else { diff_pins(&frozen.files, &now.files) };
+    let code_at = |commit: &str| -> Option<BTreeMap<String, String>> {
+        let tree = list_tree(root, commit).ok()?;
+        let code = tree.into_iter().filter(|entry| is_code(&entry.path));
+        Some(code.map(|entry| (entry.path, entry.object)).collect())
+    };
+    if let (true, Some(then), Some(now)) =
+        (changed.is_empty(), code_at(&frozen.commit), code_at(&now.commit))
+    {
+        let paths: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+        let differing = paths.into_iter().filter(|path| then.get(*path) != now.get(*path));
+        changed = differing.map(|path| format!("`{path}`")).collect();
+    }
+    let more = changed.len().saturating_sub(MOST);
+    changed.truncate(MOST);
+    if more > 0 {
+        changed.push(format!("and {more} more"));
+    }
+    if changed.is_empty() { String::new() } else { format!(": {}", changed.join(", ")) }
 }
 
 fn check_committed(
@@ -166,7 +208,7 @@ fn is_code(path: &str) -> bool {
 pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Result<Pins> {
     let root = ladder.root;
     let (runner_text, runner) = ladder.read_runner(document)?;
-    let model = resolve_model(root, &document.protocol.model)?;
+    let model = resolve_model(root, document)?;
     check_model(&runner, model.kind).map_err(anyhow::Error::msg)?;
     let mut revisions = BTreeMap::new();
     for revision in document.items.iter().filter_map(|item| item.rev.as_ref()) {
@@ -177,9 +219,13 @@ pub(super) fn read_pins(ladder: &Ladder<'_>, document: &Document) -> anyhow::Res
         code_sha256: read_code_hash(root, &runner, &commit)?,
         commit,
         runner_sha256: sha256_hex(runner_text.as_bytes()),
-        model_sha256: read_model_hash(root, &model)?,
+        model_sha256: match document.protocol.model {
+            Some(_) => read_model_hash(root, &model)?,
+            None => sha256_hex(b""),
+        },
         revisions,
         machine: host::read_host_facts()?.hardware(),
+        files: watch_files(root, document, &runner, &model)?.0,
     })
 }
 
@@ -197,15 +243,51 @@ fn read_code_hash(root: &Path, runner: &Runner, commit: &str) -> anyhow::Result<
     }
     let mut listed = String::new();
     let program = render_command(runner, &no_vars()).into_iter().next().unwrap_or_default();
-    let path = program_path(root, &program);
-    let path = if path.is_absolute() { Some(path) } else { host::which(&program) };
-    if let Some(path) = path.filter(|path| files::is_file(path)) {
+    if let Some(path) = find_program(root, &program) {
         listed.push_str(&format!("{} program\n", files::read_sha256(&path)?));
     }
     for file in command_files(root, runner) {
         listed.push_str(&format!("{} {file}\n", files::read_sha256(&root.join(&file))?));
     }
     Ok((!listed.is_empty()).then(|| sha256_hex(listed.as_bytes())))
+}
+
+/// The files that a launch runs and reads, as far as the command and the arguments of the document name
+/// them, each with its hash and a watch; the model's file is watched alone.
+///
+/// # Errors
+/// When one cannot be read.
+pub(super) fn watch_files(
+    root: &Path,
+    document: &Document,
+    runner: &Runner,
+    model: &ResolvedModel,
+) -> anyhow::Result<(FilePins, Vec<Watched>)> {
+    let mut words = render_command(runner, &no_vars());
+    let program = words.first().cloned().unwrap_or_default();
+    words.extend(document.protocol.args.iter().cloned());
+    words.extend(document.items.iter().flat_map(|item| item.args.iter().cloned()));
+    words.extend(document.oracles.iter().flat_map(|oracle| oracle.args.iter().cloned()));
+    let model_path = root.join(&model.path);
+    let (mut pins, mut watched) = watch_pins(root, &words, &model_path, &env::read_scrub(root))?;
+    if runner.build.is_none()
+        && let Some(path) = find_program(root, &program)
+    {
+        let file = Watched::begin("the program", &path)?;
+        pins.insert("program".to_owned(), file.sha256().to_owned());
+        watched.push(file);
+    }
+    if files::is_file(&model_path) {
+        watched.push(Watched::begin("the model", &model_path)?);
+    }
+    Ok((pins, watched))
+}
+
+/// The file of a foreign runner's program, where it is one.
+fn find_program(root: &Path, program: &str) -> Option<PathBuf> {
+    let path = program_path(root, program);
+    let path = if path.is_absolute() { Some(path) } else { host::which(program) };
+    path.filter(|path| files::is_file(path))
 }
 
 /// Files of the workspace that a runner's command names.
@@ -222,7 +304,18 @@ fn no_vars() -> CellVars {
     CellVars { target_dir: "target".to_owned(), ..CellVars::default() }
 }
 
-fn resolve_model(root: &Path, word: &str) -> anyhow::Result<ResolvedModel> {
+/// The model; for a runner without one, what the OOM record calls its runs: the runner's name.
+fn resolve_model(root: &Path, document: &Document) -> anyhow::Result<ResolvedModel> {
+    let Some(word) = document.protocol.model.as_deref() else {
+        return Ok(ResolvedModel {
+            name: document.protocol.runner.clone(),
+            path: String::new(),
+            tracked_path: String::new(),
+            kind: ModelKind::Directory,
+            weight_bytes: None,
+            note: None,
+        });
+    };
     let mut models = model_store::resolve_models(root, &[word.to_owned()])?;
     let model = models.pop().with_context(|| format!("`{word}` matches no model"))?;
     ensure!(models.is_empty(), "`{word}` matches several models, and a ladder has one");

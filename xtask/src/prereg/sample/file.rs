@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::{Samples, parse_samples};
+use crate::base::diagnostic::HintExt as _;
 use crate::sys::files::{AppendFile, exists, read_text_if_present};
 
 /// What a file holds; nothing where there is none.
@@ -25,9 +26,14 @@ pub(crate) fn read_samples(path: &Path) -> anyhow::Result<Samples> {
 /// the journal, so that nothing is lost.
 ///
 /// # Errors
-/// As [`read_samples`]; and when it cannot be written.
+/// As [`read_samples`]; where a line does not hold the hash of the one before; and when it cannot be
+/// written.
 pub(crate) fn open_samples(path: &Path) -> anyhow::Result<(AppendFile, Samples)> {
     let samples = read_samples(path)?;
+    if let Some(broken) = &samples.broken {
+        return Err(anyhow::anyhow!("`{}` was edited: {broken}", path.display()))
+            .hint("restore it from git: a run goes on only from what was measured");
+    }
     if !exists(path) {
         return Ok((AppendFile::create_new(path, "")?, samples));
     }
@@ -47,21 +53,27 @@ pub(crate) fn open_samples(path: &Path) -> anyhow::Result<(AppendFile, Samples)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prereg::sample::Record;
+    use crate::prereg::sample::{Record, hash_line};
 
     #[test]
     fn a_torn_line_is_removed_and_returned() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("samples.jsonl");
-        let line = |why: &str| Record::Stopped { why: why.to_owned() }.render().unwrap();
+        let stopped = |why: &str| Record::Stopped { why: why.to_owned() };
+        let first = stopped("a").render(None).unwrap();
+        let second = stopped("c").render(Some(&hash_line(&first))).unwrap();
         let (mut file, samples) = open_samples(&path).unwrap();
         assert_eq!((samples.records.len(), samples.torn.as_str()), (0, ""));
-        file.append(&line("a")).unwrap();
+        file.append(&first).unwrap();
         file.append("{\"b\"").unwrap();
         let (mut file, samples) = open_samples(&path).unwrap();
         assert_eq!((samples.records.len(), samples.torn.as_str()), (1, "{\"b\""));
-        file.append(&line("c")).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), line("a") + &line("c"));
+        file.append(&second).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{first}{second}"));
+        // An edited line is left alone, and nothing is added after it.
+        std::fs::write(&path, format!("{first}{second}").replacen("\"a\"", "\"b\"", 1)).unwrap();
+        let error = format!("{:#}", open_samples(&path).map(|_| ()).unwrap_err());
+        assert!(error.contains("samples.jsonl` was edited: line 2 does not hold"), "{error}");
     }
 
     #[test]

@@ -47,9 +47,13 @@ fn check(rows: &[Row]) {
 fn what_was_disturbed_has_a_ring_and_says_why() {
     let rows = [("a", 512, "3000.50", "54.30", ""), ("a", 2048, "2900.00", "51.00", "")];
     let mut sweep = parse_sweep(&csv(&rows)).unwrap();
-    let rings = |sweep: &Sweep| picture(&sweep.rows).matches("<circle class=\"ring ").count();
-    let says =
-        |sweep: &Sweep| render_subtitle(sweep, "x.csv").join(" ").contains("ringed: disturbed");
+    let rings = |sweep: &Sweep| picture(&sweep.rows).matches("<circle class=\"ring s").count();
+    let says = |sweep: &Sweep| {
+        let text = picture(&sweep.rows);
+        let legend = text.contains("<circle class=\"ring key\"");
+        assert_eq!(legend, text.contains(">disturbed<tspan"), "a mark and its word");
+        legend
+    };
     assert_eq!((rings(&sweep), says(&sweep)), (0, false));
     let end = CellEnd {
         model: "a".to_owned(),
@@ -65,7 +69,11 @@ fn what_was_disturbed_has_a_ring_and_says_why() {
     sweep.add_journal(&Journal { entries, ..Journal::default() });
     assert_eq!((rings(&sweep), says(&sweep)), (2, true), "its prefill and its decode");
     let text = picture(&sweep.rows);
-    assert_eq!(text.matches("; disturbed: the process was stopped for 2.0 s").count(), 2);
+    assert_eq!(
+        text.matches("; disturbed: the process was stopped for 2.0 s").count(),
+        3,
+        "the two points and the cell below them"
+    );
     Document::parse(&text).unwrap();
 }
 

@@ -19,6 +19,7 @@ use crate::cell::row::{Row, Table, parse_csv, render_header, render_row};
 use crate::cell::runner::Measured;
 use crate::cell::session::{End, LaunchNote, Ledger};
 use crate::sweep::eta::{Durations, render_duration};
+use crate::sweep::repeats::pick_median_of;
 use crate::sweep::status::render_reason;
 use crate::sweep::table::Marks;
 use crate::sys::progress::Progress;
@@ -68,6 +69,49 @@ impl<'a> Book<'a> {
         self.note(cell, end, false, None, Some(repeats))
     }
 
+    /// The row of a cell whose runs are all in the journal, while a kill kept the row from it. Nothing is
+    /// launched: what was measured is what the row says.
+    pub(super) fn keep_earlier_runs(
+        &mut self,
+        cell: Cell<'_>,
+        runs: &[CellEnd],
+    ) -> anyhow::Result<()> {
+        let (median, repeats) = pick_median_of(runs);
+        let run = &runs[median];
+        let report: Option<CellReport> =
+            run.report.clone().and_then(|json| serde_json::from_value(json).ok());
+        let values = RowValues {
+            class: None,
+            measured: run.measured.unwrap_or_default(),
+            report: report.as_ref(),
+            date: clock::day_of(&run.time).unwrap_or_else(clock::today),
+        };
+        let row = self.output.scrub.text(&self.render_row(cell, values));
+        self.output.journal.append(&Entry::CellEnd(Box::new(CellEnd {
+            time: clock::now_utc(),
+            row: Some(row.clone()),
+            reason: Some("its runs were measured before the sweep was killed".to_owned()),
+            measured: None,
+            repeats: Some(repeats.clone()),
+            ..run.clone()
+        })))?;
+        self.output.csv.append(&row)?;
+        self.mark(cell, run.quiet.is_some(), Some(&repeats));
+        self.rows.push_str(&row);
+        self.count(None);
+        Ok(())
+    }
+
+    fn mark(&mut self, cell: Cell<'_>, is_disturbed: bool, repeats: Option<&Repeats>) {
+        let cell = (cell.name(), cell.len);
+        if is_disturbed {
+            self.marks.disturbed.insert(cell.clone());
+        }
+        if let Some(spread_pct) = repeats.and_then(|repeats| repeats.spread_pct) {
+            self.marks.spread_pct.insert(cell, spread_pct);
+        }
+    }
+
     /// Notes an end; one that is `held` for a reason has no row and leaves its cell open, but nothing
     /// that was measured is lost.
     fn note(
@@ -84,7 +128,7 @@ impl<'a> Book<'a> {
             _ => None,
         };
         let row = (!end.was_interrupted() && held.is_none())
-            .then(|| self.output.scrub.text(&self.render_row(cell, class, outcome)));
+            .then(|| self.output.scrub.text(&self.render_row(cell, RowValues::of(class, outcome))));
         let numbers = outcome.and_then(CellOutcome::any_numbers);
         self.output.journal.append(&Entry::CellEnd(Box::new(CellEnd {
             time: clock::now_utc(),
@@ -101,7 +145,9 @@ impl<'a> Book<'a> {
             quiet: outcome
                 .and_then(|outcome| outcome.quiet.clone())
                 .filter(|quiet| !quiet.disturbances.is_empty()),
-            evidence: outcome.filter(|_| row.is_some()).map(CellOutcome::evidence),
+            evidence: outcome
+                .filter(|_| row.is_some() || held.is_some())
+                .map(CellOutcome::evidence),
             process: outcome.map(CellOutcome::process_note),
             report: numbers
                 .filter(|_| row.is_some() || held.is_some())
@@ -109,13 +155,7 @@ impl<'a> Book<'a> {
         })))?;
         let Some(row) = row else { return Ok(()) };
         self.output.csv.append(&row)?;
-        let marks = &mut self.marks;
-        if end.disturbance().is_some() {
-            marks.disturbed.insert((cell.name(), cell.len));
-        }
-        if let Some(spread_pct) = repeats.and_then(|repeats| repeats.spread_pct) {
-            marks.spread_pct.insert((cell.name(), cell.len), spread_pct);
-        }
+        self.mark(cell, end.disturbance().is_some(), repeats.as_ref());
         self.rows.push_str(&row);
         if let Some(outcome) = outcome {
             self.durations.note(&cell.name(), cell.len, outcome.end.wall.as_secs_f64() * 1e3);
@@ -126,17 +166,9 @@ impl<'a> Book<'a> {
 
     /// A row's line. What a cell that was not measured cannot know (the engine's version) is what
     /// the runner said of itself, or empty.
-    fn render_row(
-        &self,
-        cell: Cell<'_>,
-        class: Option<Classification>,
-        outcome: Option<&CellOutcome>,
-    ) -> String {
-        let measured = match (class, outcome.map(|outcome| &outcome.numbers)) {
-            (None, Some(Ok(numbers))) => numbers.measured,
-            _ => Measured::default(),
-        };
-        let engine = outcome.and_then(report_of).map(|report| &report.engine);
+    fn render_row(&self, cell: Cell<'_>, values: RowValues<'_>) -> String {
+        let RowValues { class, measured, report, date } = values;
+        let engine = report.map(|report| &report.engine);
         let version = engine.and_then(|engine| engine.version.clone());
         let build = engine.and_then(|engine| engine.build_type.clone());
         let prepared = self.prepared;
@@ -144,7 +176,7 @@ impl<'a> Book<'a> {
             model: cell.name(),
             model_path: cell.model.tracked_path.clone(),
             measured,
-            date: clock::today(),
+            date,
             hardware: prepared.target.hardware.clone(),
             engine_version: version.or_else(|| prepared.engine_version.clone()).unwrap_or_default(),
             build_type: build
@@ -196,6 +228,26 @@ impl<'a> Book<'a> {
         let table = parse_csv(&format!("{}{}", render_header(), self.rows))
             .map_err(|error| anyhow::anyhow!("the rows of this sweep are not CSV: {error}"))?;
         Ok((table, self.counts, self.marks))
+    }
+}
+
+/// What a row says of its cell's end.
+struct RowValues<'r> {
+    class: Option<Classification>,
+    measured: Measured,
+    /// Where the runner wrote one.
+    report: Option<&'r CellReport>,
+    /// `YYYY-MM-DD`.
+    date: String,
+}
+
+impl<'r> RowValues<'r> {
+    fn of(class: Option<Classification>, outcome: Option<&'r CellOutcome>) -> RowValues<'r> {
+        let measured = match (class, outcome.map(|outcome| &outcome.numbers)) {
+            (None, Some(Ok(numbers))) => numbers.measured,
+            _ => Measured::default(),
+        };
+        RowValues { class, measured, report: outcome.and_then(report_of), date: clock::today() }
     }
 }
 

@@ -9,7 +9,7 @@ use super::prepare::Prepared;
 use crate::base::count::render_count;
 use crate::base::diagnostic::HintExt as _;
 use crate::base::outcome::Outcome;
-use crate::cell::classify::{Classification, ExitKind};
+use crate::cell::classify::Classification;
 use crate::cell::executor::Executor;
 use crate::cell::grid::Cell;
 use crate::cell::health::{Look, Waited, Watched, await_health};
@@ -20,7 +20,7 @@ use crate::cell::session::{End, Session, Watch};
 use crate::cell::spec::report_path;
 use crate::oom_record::render_prune_command;
 use crate::sweep::args::Args;
-use crate::sweep::repeats::pick_median;
+use crate::sweep::repeats::{find_whole_runs, pick_median, run_name};
 use crate::sweep::status::render_end;
 use crate::sweep::table::render_summary;
 use crate::sys::{files, terminal};
@@ -157,7 +157,25 @@ impl<'a, E: Executor> Sweep<'a, E> {
         Ok(Step::Next)
     }
 
+    /// Writes the row of a cell whose runs are all in the journal; whether there was one.
+    fn keep_earlier_runs(&mut self, cell: Cell<'_>) -> anyhow::Result<bool> {
+        let count = self.prepared.config.repeats;
+        let earlier = &self.book.output.earlier;
+        let Some(runs) = find_whole_runs(earlier, &cell.name(), cell.len, count) else {
+            return Ok(false);
+        };
+        let runs: Vec<CellEnd> = runs.into_iter().cloned().collect();
+        self.book.keep_earlier_runs(cell, &runs)?;
+        let text =
+            format!("[done] {} @ {}: its {count} runs are in the journal", cell.name(), cell.len);
+        self.book.progress.log(&text);
+        Ok(true)
+    }
+
     fn run_cell(&mut self, cell: Cell<'_>) -> anyhow::Result<Step> {
+        if self.keep_earlier_runs(cell)? {
+            return Ok(Step::Next);
+        }
         let standing = self.book.render_standing(self.session.guard());
         let status = format!("{} @ {}{standing}", cell.name(), cell.len);
         self.book.progress.set_status(self.book.done_cells, &status);
@@ -170,16 +188,17 @@ impl<'a, E: Executor> Sweep<'a, E> {
         Ok(if is_last { Step::Next } else { self.pause_after(&end) })
     }
 
-    /// The pause after a launch; there is none after a cell that was not launched. After one that was hard
-    /// the machine must be as it was before the sweep.
+    /// The pause after a launch; there is none after a cell that was not launched. After one that was hard,
+    /// or failed, the machine must be as it was before the sweep.
     fn pause_after(&mut self, end: &End) -> Step {
         let End::Ran(outcome) = end else { return Step::Next };
-        let hard = self.was_hard(outcome);
-        let pause = self.prepared.cooldown(hard);
+        let memory_bytes = self.prepared.host.memory_bytes;
+        let pause = self.prepared.cooldown(outcome.was_hard(memory_bytes));
         if self.session.executor().pause(pause).is_none() {
             return Step::Stop;
         }
-        if hard && self.healthy.has_gpu() { self.await_health() } else { Step::Next }
+        let looks = self.healthy.has_gpu() && outcome.may_have_hurt_driver(memory_bytes);
+        if looks { self.await_health() } else { Step::Next }
     }
 
     fn await_health(&mut self) -> Step {
@@ -208,11 +227,12 @@ impl<'a, E: Executor> Sweep<'a, E> {
             if runs.last().is_some_and(|last| self.pause_after(last) == Step::Stop) {
                 return Ok(End::Interrupted);
             }
-            let end = self.launch(cell, Some(format!("run {number} of {count}")))?;
+            let end = self.launch(cell, Some(run_name(number, count)))?;
             if end.classification().is_some() || end.was_interrupted() {
                 return Ok(end);
             }
-            self.book.progress.log(&format!("{}, run {number} of {count}", render_end(cell, &end)));
+            let name = run_name(number, count);
+            self.book.progress.log(&format!("{}, {name}", render_end(cell, &end)));
             runs.push(end);
         }
         let (median, repeats) = pick_median(&runs);
@@ -262,18 +282,6 @@ impl<'a, E: Executor> Sweep<'a, E> {
                 self.hint_stale_record(cell);
             }
         }
-    }
-
-    /// Whether a cell left the machine in need of a longer pause.
-    fn was_hard(&self, outcome: &CellOutcome) -> bool {
-        let ended_badly = matches!(
-            outcome.classification,
-            Some(Classification::Oom | Classification::FailTimeout)
-        ) || matches!(outcome.end.exit, ExitKind::Signal(_));
-        let half = self.prepared.host.memory_bytes.map(|bytes| bytes / 2);
-        let took_much =
-            outcome.end.rss_peak_bytes.zip(half).is_some_and(|(peak, half)| peak > half);
-        ended_badly || took_much
     }
 
     /// A file that is named for a GPU must not hold what the processor measured.

@@ -24,6 +24,7 @@ use crate::sweep::args::Args;
 use crate::sweep::definition::{
     SweepConfig, choose_default_config, parse_lengths, parse_sweep_config, split_models,
 };
+use crate::sweep::repeats::find_whole_runs;
 use crate::sweep::table::{PlanLine, render_plan};
 use crate::sys::hardware::{Backend, HostFacts};
 use crate::sys::{boot, env, files, host, terminal};
@@ -249,7 +250,12 @@ pub(super) fn render_list(
             if admission == Admission::Fake(Classification::Oom) {
                 guard.note_true_oom(&cell.name(), cell.len);
             }
-            let (action, reason) = describe(state, &admission, retry_lost);
+            let (name, len) = (cell.name(), cell.len);
+            let (action, reason) =
+                match find_whole_runs(&journal, &name, len, prepared.config.repeats) {
+                    Some(_) => ("row".to_owned(), "its runs are in the journal".to_owned()),
+                    None => describe(state, &admission, retry_lost),
+                };
             PlanLine { model: cell.name(), len: cell.len, action, reason }
         })
         .collect();

@@ -7,6 +7,8 @@ use std::time::Duration;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
+use serde::{Deserialize, Serialize};
+
 use super::{DriverFacts, Gpu, NoReply};
 use crate::sys::command::Tool;
 use crate::sys::{env, terminal};
@@ -31,36 +33,65 @@ pub(super) fn ask(deadline: Duration) -> Result<DriverFacts, NoReply> {
         false => std::env::current_exe().map_err(|_| NoReply::Failed)?,
     };
     let output = Tool::new(program).arg(COMMAND).deadline(deadline).output()?;
-    serde_json::from_slice(&output.stdout).map_err(|_| NoReply::Failed)
+    match serde_json::from_slice(&output.stdout) {
+        Ok(Said::Facts(facts)) => Ok(facts),
+        Ok(Said::Broken(why)) => Err(NoReply::Broken(why)),
+        Err(_) => Err(NoReply::Failed),
+    }
+}
+
+/// What the child writes to stdout; nothing where NVML does not know.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Said {
+    Facts(DriverFacts),
+    Broken(String),
 }
 
 /// Writes what NVML says as JSON to stdout.
 pub(crate) fn answer() -> ExitCode {
-    match read_facts() {
-        Ok(facts) => {
-            terminal::data(&serde_json::to_string(&facts).unwrap_or_default());
-            ExitCode::SUCCESS
-        }
+    let said = match read_facts() {
+        Ok(facts) => Said::Facts(facts),
+        Err(error) if is_of_a_broken_driver(&error) => Said::Broken(error.to_string()),
         Err(error) => {
             terminal::log(&format!("NVML: {error}"));
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
-    }
+    };
+    terminal::data(&serde_json::to_string(&said).unwrap_or_default());
+    ExitCode::SUCCESS
+}
+
+/// Whether an error says that the driver or its GPU cannot work, rather than that this NVML knows
+/// less than is asked or may not say it.
+fn is_of_a_broken_driver(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::GpuLost
+            | NvmlError::ResetRequired
+            | NvmlError::IrqIssue
+            | NvmlError::InsufficientPower
+            | NvmlError::CorruptedInfoROM
+            | NvmlError::LibRmVersionMismatch
+            | NvmlError::Unknown
+    )
 }
 
 fn read_facts() -> Result<DriverFacts, NvmlError> {
     let library = named_library().unwrap_or_else(|| LIBRARY.to_owned());
     let nvml = Nvml::builder().lib_path(OsStr::new(&library)).init()?;
-    let devices = (0..nvml.device_count()?)
-        .map(|index| nvml.device_by_index(index))
-        .collect::<Result<Vec<Device<'_>>, NvmlError>>()?;
-    if devices.is_empty() {
+    let read = |index| match nvml.device_by_index(index).and_then(|device| read_gpu(&device)) {
+        // One that nobody looks at does no harm to the others.
+        Err(error) if is_of_a_broken_driver(&error) => {
+            Ok(Gpu { broken: Some(error.to_string()), ..Gpu::default() })
+        }
+        read => read,
+    };
+    let gpus = (0..nvml.device_count()?).map(read).collect::<Result<Vec<Gpu>, NvmlError>>()?;
+    if gpus.is_empty() {
         return Err(NvmlError::NotFound);
     }
-    Ok(DriverFacts {
-        version: nvml.sys_driver_version().ok(),
-        gpus: devices.iter().map(read_gpu).collect::<Result<_, _>>()?,
-    })
+    Ok(DriverFacts { version: nvml.sys_driver_version().ok(), gpus })
 }
 
 fn read_gpu(device: &Device<'_>) -> Result<Gpu, NvmlError> {
@@ -72,6 +103,7 @@ fn read_gpu(device: &Device<'_>) -> Result<Gpu, NvmlError> {
         Err(error) => return Err(error),
     };
     let processes = device.running_compute_processes().ok();
+    let drawing = device.running_graphics_processes().unwrap_or_default();
     let reasons = device.current_throttle_reasons().ok();
     Ok(Gpu {
         name: device.name()?,
@@ -79,8 +111,10 @@ fn read_gpu(device: &Device<'_>) -> Result<Gpu, NvmlError> {
         memory_bytes: memory.as_ref().map(|memory| memory.total),
         free_bytes: memory.as_ref().map(|memory| memory.free),
         processes: processes.map(|all| all.into_iter().map(|process| process.pid).collect()),
+        drawing: drawing.into_iter().map(|process| process.pid).collect(),
         clock_event_reasons: reasons.map(|reasons| reasons.bits()),
         instances: read_instances(device),
+        broken: None,
     })
 }
 

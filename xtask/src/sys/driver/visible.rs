@@ -16,6 +16,15 @@ pub(crate) struct VisibleDevices {
     pub(crate) by_bus: bool,
 }
 
+impl VisibleDevices {
+    /// Whether no GPU is seen whichever there are: the first entry is neither a number nor a UUID.
+    pub(super) fn names_none(&self) -> bool {
+        let Some(text) = &self.devices else { return false };
+        let first = text.split(',').next().unwrap_or_default().trim();
+        first.parse::<usize>().is_err() && !is_uuid(first)
+    }
+}
+
 /// The GPUs that a program sees, in its order.
 ///
 /// Numbers count from the fastest GPU on unless the bus orders them. Which is the fastest is not known
@@ -49,7 +58,7 @@ pub(super) fn select_visible(gpus: Vec<Gpu>, visible: &VisibleDevices) -> Vec<Gp
 /// The different kinds among GPUs, each by its name and its memory in whole GiB.
 pub(crate) fn kinds_of(gpus: &[Gpu]) -> Vec<String> {
     let mut kinds: Vec<String> = Vec::new();
-    for gpu in gpus {
+    for gpu in gpus.iter().filter(|gpu| gpu.broken.is_none()) {
         let memory = gpu.memory_bytes.map(|bytes| format!(" {} GiB", bytes >> 30));
         let kind = format!("{}{}", gpu.name, memory.unwrap_or_default());
         if !kinds.contains(&kind) {
@@ -63,13 +72,17 @@ fn is_instance(gpu: &Gpu) -> bool {
     gpu.uuid.as_deref().is_some_and(|uuid| uuid.starts_with("MIG-"))
 }
 
+fn is_uuid(entry: &str) -> bool {
+    entry.starts_with("GPU-") || entry.starts_with("MIG-")
+}
+
 /// The GPU or instance that an entry names: by the beginning of its UUID where only one begins so, or as
 /// drivers before 470 named instances, `MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE`.
 fn find_by_uuid<'a>(gpus: &'a [Gpu], entry: &str) -> Option<&'a Gpu> {
     if let Some((parent, _)) = entry.strip_prefix("MIG-").and_then(|rest| rest.split_once('/')) {
         return gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(parent));
     }
-    if !entry.starts_with("GPU-") && !entry.starts_with("MIG-") {
+    if !is_uuid(entry) {
         return None;
     }
     let all = gpus.iter().flat_map(|gpu| std::iter::once(gpu).chain(&gpu.instances));
@@ -108,6 +121,19 @@ mod tests {
             (Some("none"), &[]),
         ] {
             assert_eq!(select(&gpus, devices, false), expected, "{devices:?}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_gpu_is_known_without_the_driver() {
+        let none = |devices: Option<&str>| {
+            VisibleDevices { devices: devices.map(str::to_owned), by_bus: false }.names_none()
+        };
+        for devices in ["", " ", "-1", "none", "NoDevFiles", "-1,0", "x,GPU-aa"] {
+            assert!(none(Some(devices)), "{devices}");
+        }
+        for devices in [None, Some("0"), Some(" 7,-1"), Some("GPU-aa"), Some("MIG-GPU-aa/1/0")] {
+            assert!(!none(devices), "{devices:?}");
         }
     }
 

@@ -35,18 +35,17 @@ fn a_swapped_model_runner_or_program_is_refused() {
     for (file, from, to, says) in [
         ("model.toml", "layers = 1", "layers = 2", "model `model.toml` changed after"),
         ("bench-configs/runners/scripted.toml", "\"--model\"", "\"--model\" ", "runner `scripted`"),
-        (
-            "script.toml",
-            "2.495",
-            "2.395",
-            "the code that the rungs run differs from what was frozen",
-        ),
+        ("script.toml", "2.495", "2.395", "differs from what was frozen at commit"),
     ] {
         let lab = Lab::frozen(&Figures::default());
         lab.edit(file, from, to);
         lab.commit("x");
         let output = lab.prereg(&["run", "seed"]).exits_with(2);
         assert!(output.stderr.contains(says), "{file}: {}", output.stderr);
+        let hint = "cargo xtask prereg amend seed --why";
+        assert!(output.stderr.contains(hint), "{file}: {}", output.stderr);
+        let named = file != "script.toml" || output.stderr.contains(": `script.toml` was ");
+        assert!(named, "{}", output.stderr);
     }
 }
 
@@ -133,6 +132,8 @@ fn an_amendment_is_named_with_whether_data_existed() {
     lab.prereg(&["run", "seed"]).exits_with(1);
     let report = lab.report();
     assert!(report.contains("frozen before any data existed: a word in the question"), "{report}");
+    let diff = "  -question = \"Does the bundle of four small changes buy at least 5 % of a training step?\"\n  +question";
+    assert!(report.contains(diff), "{report}");
 
     lab.edit(DOCUMENT, "primary < 5 % or", "primary < 4 % or");
     // The linter sees what the hasty change left uncovered, before it is frozen.
@@ -147,7 +148,8 @@ fn an_amendment_is_named_with_whether_data_existed() {
     let second = lab.runs().pop().unwrap();
     let report = lab.read(second.join("report.md"));
     assert!(
-        report.contains("frozen **after 11 launches in 1 run**: the bar was too high"),
+        report.contains("frozen **after 11 launches in 1 run** (2")
+            && report.contains("): the bar was too high"),
         "{report}"
     );
 }
@@ -160,4 +162,39 @@ fn a_frozen_file_that_was_tampered_with_is_refused() {
     lab.commit("x");
     let output = lab.prereg(&["run", "seed"]).exits_with(2);
     assert!(output.stderr.contains("was changed after it was frozen"), "{}", output.stderr);
+}
+
+#[test]
+fn freezing_anew_over_data_says_what_data_there_was() {
+    let lab = Lab::frozen(&Figures::default());
+    lab.prereg(&["run", "seed"]).exits_with(1);
+    let first = lab.run_folder().file_name().unwrap().to_string_lossy().into_owned();
+    lab.remove("bench-configs/prereg/seed.frozen.json");
+    lab.edit(DOCUMENT, "primary < 5 % or", "primary < 4 % or");
+    lab.edit(DOCUMENT, "primary >= 5 % and o", "primary >= 4 % and o");
+    lab.edit(DOCUMENT, "primary >= 5 % and not", "primary >= 4 % and not");
+    lab.freeze();
+    lab.prereg(&["run", "seed"]).exits_with(1);
+    let report = lab.read(lab.runs().pop().unwrap().join("report.md"));
+    let said =
+        format!("frozen **after 11 launches in 1 run** ({first}): it was frozen anew, and what");
+    assert!(report.contains(&said), "{report}");
+}
+
+#[test]
+fn a_file_that_the_command_names_is_looked_at_before_every_launch() {
+    let lab = Lab::new(SEED, &Figures::default());
+    lab.write_runner("scripted", "profile-text", &["/bin/sh", "runner.sh"]);
+    let edit = "if [ $(wc -l < launches.txt 2>/dev/null || echo 0) -ge 4 ]; then echo '#' >> runner.sh; fi";
+    lab.write_scripted_program("runner.sh", "script.toml", edit);
+    lab.commit("x");
+    lab.freeze();
+    let ran = lab.prereg(&["run", "seed"]).exits_with(2);
+    assert!(ran.stderr.contains("error: the pinned file"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("changed during the run"), "{}", ran.stderr);
+    assert_eq!(lab.launches().len(), 5);
+    // What was measured before the edit is not gone on with after it.
+    let ran = lab.prereg(&["run", "seed", "--resume"]).exits_with(2);
+    assert!(ran.stderr.contains(": `runner.sh` was "), "{}", ran.stderr);
+    assert_eq!(lab.launches().len(), 5);
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use testkit::assert_shown;
 
 use super::script::{Fault, Figures};
-use super::{DOCUMENT, Lab, redacted, run_seed};
+use super::{DOCUMENT, Lab, SEED, redacted, run_seed};
 
 #[test]
 fn the_seed_ladder_comes_out_as_it_did() {
@@ -174,8 +174,43 @@ fn the_report_follows_from_the_samples_alone() {
     let samples = folder.join("samples.jsonl");
     let text = lab.read(&samples);
     assert!(text.contains("2.497"));
-    lab.write(&samples, text.replacen("2.497", "2.097", 1));
-    lab.prereg(&["report", "seed", "--check"]).exits_with(1);
+    let edited = text.replacen("2.497", "2.097", 1);
+    lab.write(&samples, &edited);
+    let output = lab.prereg(&["report", "seed", "--check"]).exits_with(1);
+    let said = "does not hold the hash of the line before: a line was changed, added or removed";
+    assert!(output.stdout.contains(said), "{}", output.stdout);
+    let output = lab.prereg(&["report", "seed"]).exits_with(2);
+    assert!(output.stderr.contains("were edited: line "), "{}", output.stderr);
+    assert_eq!(lab.report(), report);
+    // Whoever makes every hash anew as well changes the last one, which the report holds.
+    lab.write(&samples, rechain(&edited));
+    let output = lab.prereg(&["report", "seed", "--check"]).exits_with(1);
+    assert!(output.stdout.contains("the SHA-256 of the last is"), "{}", output.stdout);
+    lab.write(&samples, rechain(&text));
+    lab.prereg(&["report", "seed", "--check"]).exits_with(0);
+}
+
+/// The lines with the hash of the line before made anew in each.
+fn rechain(samples: &str) -> String {
+    use sha2::Digest as _;
+    let key = "{\"previous\":\"";
+    let mut last: Option<String> = None;
+    let mut whole = String::new();
+    for line in samples.lines() {
+        let bare = match line.strip_prefix(key) {
+            Some(rest) => &rest[64 + 2..],
+            None => &line[1..],
+        };
+        let line = match &last {
+            Some(hash) => format!("{key}{hash}\",{bare}"),
+            None => format!("{{{bare}"),
+        };
+        let digest = sha2::Sha256::digest(line.as_bytes());
+        last = Some(digest.iter().map(|byte| format!("{byte:02x}")).collect());
+        whole += &line;
+        whole += "\n";
+    }
+    whole
 }
 
 #[test]
@@ -188,4 +223,33 @@ fn a_transfer_records_and_does_not_re_open_the_decision() {
     assert!(output.stdout.contains("it held"), "{}", output.stdout);
     assert_eq!(lab.result(), result);
     lab.prereg(&["report", "seed", "--check"]).exits_with(0);
+}
+
+#[test]
+fn a_base_that_writes_no_log_ends_the_run_undecided_at_that_launch() {
+    let (exit, result, lab) =
+        run_seed(&Figures { fault: Fault::BaseIsSilent, ..Figures::default() });
+    assert_eq!((exit, &result["status"], &result["rule"]), (1, &"undecided".into(), &Value::Null));
+    assert_eq!(lab.launches().len(), 1, "{:?}", lab.launches());
+    assert_eq!(
+        (&result["dropped"], &result["oracles"]),
+        (&Value::Array(vec![]), &Value::Array(vec![]))
+    );
+    let why = result["why_open"].as_str().unwrap();
+    assert!(why.starts_with(
+        "the base failed in the launch for oracles (base prompt=1 steps=1): FAIL:no_output"
+    ));
+    assert!(lab.report().contains("**Undecided: the base failed"), "{}", lab.report());
+    lab.prereg(&["report", "seed", "--check"]).exits_with(0);
+}
+
+#[test]
+fn a_wrong_field_of_a_metric_is_found_at_the_first_launch() {
+    let document = SEED.replace("field = \"s_per_step\"", "field = \"s_per_stp\"");
+    let lab = Lab::new(&document, &Figures::default());
+    lab.freeze();
+    let ran = lab.prereg(&["run", "seed"]).exits_with(1);
+    assert_eq!(lab.launches().len(), 1, "{:?}", lab.launches());
+    let said = "it reported no s_per_step: its log has no `s_per_stp`; did you mean `s_per_step`?";
+    assert!(ran.stdout.starts_with("undecided: ") && ran.stdout.contains(said), "{}", ran.stdout);
 }

@@ -112,6 +112,18 @@ fn run_or_resume(lab: &Lab) -> Vec<&'static str> {
     }
 }
 
+/// The text with nothing in place of the hashes that tie lines of samples to each other: the first
+/// line names a commit, and every later hash depends on it.
+fn without_links(mut text: String) -> String {
+    for marker in ["\"previous\":\"", "\"last_sha256\": \"", "the SHA-256 of the last is "] {
+        let parts: Vec<String> = (text.split(marker).enumerate())
+            .map(|(at, part)| if at == 0 { part } else { &part[64..] }.to_owned())
+            .collect();
+        text = parts.join(marker);
+    }
+    text
+}
+
 /// A file of the run. Two workspaces are two repositories: their commits, and with them the hashes of
 /// the chain, differ, and nothing else does.
 fn read_redacted(lab: &Lab, file: &str) -> String {
@@ -120,7 +132,8 @@ fn read_redacted(lab: &Lab, file: &str) -> String {
     let frozen = lab.read_json("bench-configs/prereg/seed.frozen.json");
     let version = &frozen["versions"][0];
     let entry = version["entry_sha256"].as_str().unwrap();
-    text.replace(&commit, "[commit]")
+    without_links(text)
+        .replace(&commit, "[commit]")
         .replace(version["pins"]["commit"].as_str().unwrap(), "[frozen commit]")
         .replace(entry, "[entry]")
         .replace(&entry[..12], "[entry]")
@@ -179,4 +192,7 @@ fn a_disturbed_launch_is_made_again_twice_and_then_counts_with_a_word() {
     assert_eq!(told("was not counted: it was disturbed: other processes took"), 8, "{report}");
     assert_eq!(told("counts although it was disturbed: other processes took"), 4, "{report}");
     assert_eq!(lab.result()["rule"], "below_bar");
+    let said = "; contended: 4 launches count although other work disturbed them";
+    assert!(output.stdout.trim_end().ends_with(said), "{}", output.stdout);
+    assert!(report.contains("Contended: 4 launches of the ladder count although"), "{report}");
 }

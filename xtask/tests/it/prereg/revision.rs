@@ -116,7 +116,8 @@ fn changed_code_of_a_base_rung_is_refused_committed_or_not() {
     let output = lab.prereg(&["run", "seed"]).exits_with(2);
     let told = output.stderr;
     assert!(
-        told.contains("the code that the rungs run differs from what was frozen at commit"),
+        told.contains("the code that the rungs run differs from what was frozen at commit")
+            && told.contains(": `step/main.rs`\n"),
         "{told}"
     );
 }

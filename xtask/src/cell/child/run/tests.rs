@@ -96,6 +96,20 @@ fn a_process_that_left_the_group_cannot_hold_the_harness() {
     assert!(end.wall < Duration::from_secs(3), "{:?}", end.wall);
 }
 
+/// The leader waits for a worker, or the worker's own child: it is not stopped itself.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_of_the_group_that_is_stopped_is_seen() {
+    let stop = "sh -c 'kill -STOP $$' & sleep 0.6; kill -CONT $!; wait";
+    for script in [stop.to_owned(), format!("({stop}; true) & wait; true")] {
+        assert!(!run(&shell(&script)).lost.stopped.is_zero(), "{script}");
+    }
+    // One that left the group is none of ours.
+    let left = "setsid sh -c 'kill -STOP $$' & sleep 0.6; kill -KILL $!; wait";
+    assert!(run(&shell(left)).lost.stopped.is_zero());
+    assert!(run(&shell("sleep 0.3 & wait")).lost.stopped.is_zero());
+}
+
 #[test]
 fn the_address_space_is_limited_and_core_files_are_off() {
     let mut spec = shell("ulimit -v; ulimit -c");

@@ -84,10 +84,10 @@ impl Problems {
             uses.extend(guard.fails.iter().map(|id| (place.clone(), "read", id.as_str())));
         }
         for rule in &document.rules {
-            let items = match &rule.action {
-                Action::Land(items) => items.as_slice(),
-                Action::Drop(item) => std::slice::from_ref(item),
-                Action::LandAll | Action::Park => &[],
+            let items: Vec<&String> = match &rule.action {
+                Action::Land(items) => items.iter().map(|landed| &landed.item).collect(),
+                Action::Drop(item) => vec![item],
+                Action::LandAll | Action::Park => Vec::new(),
             };
             let place = format!("rule `{}`", rule.id);
             uses.extend(items.iter().map(|id| (place.clone(), "item", id.as_str())));
@@ -147,6 +147,12 @@ impl Problems {
         for rule in &document.rules {
             let place = format!("rule `{}`: when", rule.id);
             check(place, &rule.when, Place::Condition, Kind::Condition);
+            let Action::Land(items) = &rule.action else { continue };
+            for landed in items {
+                let Some(condition) = &landed.only_if else { continue };
+                let place = format!("rule `{}`: item {}", rule.id, landed.item);
+                check(place, condition, Place::Condition, Kind::Condition);
+            }
         }
         for one in &document.expectations {
             let place = format!("expectation `{}`: holds", one.number);

@@ -55,3 +55,37 @@ fn an_oracle_takes_the_keys_of_its_kind_alone() {
     let error = error_of("kind = \"overlay\"", "kind = \"overlap\"");
     assert!(error.contains("unknown kind of oracle `overlap`; did you mean `overlay`?"), "{error}");
 }
+
+#[test]
+fn an_item_may_land_under_a_condition_and_a_transfer_may_have_fewer_steps() {
+    let text = seed_with("items = [\"P2\", \"P4\"]", "items = [\"P2\", \"P4 if guard(vram)\"]");
+    let document = parse_document("seed.toml", &text).unwrap();
+    assert_eq!(document.rules[2].action.to_string(), "land only P2, P4 (if guard(vram))");
+    let error = error_of("items = [\"P2\", \"P4\"]", "items = [\"P2\", \"P4 if gaurd(vram)\"]");
+    let said = "rule `below_bar`: item P4: unknown function `gaurd`; did you mean `guard`?";
+    assert!(error.contains(said), "{error}");
+    let error = error_of("items = [\"P2\", \"P4\"]", "items = [\"P2\", \"P4 if primary\"]");
+    assert!(error.contains("a condition is needed here"), "{error}");
+    let reads = "reads = [\"primary\"]\n";
+    let text = seed_with(reads, "reads = [\"primary\"]\nsteps = 100\n");
+    let transfer = parse_document("seed.toml", &text).unwrap().transfer.unwrap();
+    assert_eq!(transfer.steps, Some(100));
+    let error = error_of(reads, "reads = [\"primary\"]\nsteps = 80\n");
+    assert!(error.contains("transfer: `discard_steps = 80` leaves none of its `steps`"), "{error}");
+}
+
+#[test]
+fn a_model_has_a_prompt_and_formulas_reach_other_metrics_by_name() {
+    let error = error_of("prompt_tokens = 1100\n", "");
+    assert!(error.contains("protocol: `prompt_tokens` is missing"), "{error}");
+    let without =
+        SEED.replacen("prompt_tokens = 1100\n", "", 1).replacen("model = \"model.toml\"\n", "", 1);
+    assert_eq!(parse_document("seed.toml", &without).unwrap().protocol.model, None);
+    let error = error_of("value = \"(C - A) / A\"", "value = \"(C - value(vram_liftime, A)) / A\"");
+    assert!(
+        error.contains("unknown metric `vram_liftime`; did you mean `vram_lifetime`?"),
+        "{error}"
+    );
+    let error = error_of("value = \"(C - A) / A\"", "value = \"C - lower(primary)\"");
+    assert!(error.contains("`lower` cannot be used here"), "{error}");
+}

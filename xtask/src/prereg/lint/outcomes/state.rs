@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
 
-use super::threshold;
-use crate::prereg::document::Document;
-use crate::prereg::numbers::{is_fraction, percent};
-use crate::stats::expr::{Expr, Names, Number, Truth};
+use super::{spread, threshold};
+use crate::prereg::document::{Document, Read, rungs_in};
+use crate::prereg::judge::reads_of;
+use crate::prereg::numbers::{is_fraction, neutral, percent};
+use crate::stats::expr::{Expr, Names, Number, Relation, Truth};
 
 /// How many combinations are tried; beyond that, as many drawn at random.
 pub(super) const MAX_STATES: u64 = 40_000;
@@ -25,7 +26,7 @@ enum Variable {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Choice {
+pub(super) enum Choice {
     Value(f64),
     Yes,
     No,
@@ -40,15 +41,19 @@ pub(super) struct Space<'a> {
     variables: Vec<(Variable, Vec<Choice>)>,
     /// Reads with the same formula over the same metric are one variable.
     same_as: BTreeMap<&'a str, &'a str>,
+    floor: Option<f64>,
 }
 
 pub(super) struct State<'a> {
     space: &'a Space<'a>,
     choices: BTreeMap<&'a Variable, Choice>,
+    /// Whether reads that are no more than noise count as no effect.
+    is_shown: bool,
 }
 
 impl<'a> Space<'a> {
-    pub(super) fn new(document: &'a Document) -> Space<'a> {
+    /// `floor`: the noise that is known, as a fraction of the base.
+    pub(super) fn new(document: &'a Document, floor: Option<f64>) -> Space<'a> {
         let mut same_as: BTreeMap<&str, &str> = BTreeMap::new();
         for (at, read) in document.reads.iter().enumerate() {
             let twin = document.reads[..at]
@@ -72,7 +77,7 @@ impl<'a> Space<'a> {
                         "guard" => Variable::Guard(arg),
                         "oracle" => Variable::Oracle(arg),
                         "dropped" => Variable::Dropped(arg),
-                        "value" => Variable::Number(expr.to_string()),
+                        "value" | "lower" | "upper" => Variable::Number(expr.to_string()),
                         _ => Variable::Rung(arg),
                     });
                 }
@@ -103,20 +108,33 @@ impl<'a> Space<'a> {
             });
         }
         // A guard can fail a read without any rule naming it, and any rung of a read can crash.
-        let read_ids: Vec<String> = variables
-            .iter()
-            .filter_map(|variable| match variable {
-                Variable::Number(name) => Some(name.clone()),
-                _ => None,
-            })
-            .collect();
+        let rules_reads = document.rules.iter().flat_map(|rule| reads_of(&rule.when));
+        let read_ids: Vec<String> = rules_reads.map(str::to_owned).collect();
+        // What is no more than noise is tried, and what is more.
+        for read in document.reads.iter().filter(|read| read_ids.contains(&read.id)) {
+            if let (Some(floor), Some(neutral)) = (floor, noisy_neutral(document, read)) {
+                let name = same_as.get(read.id.as_str()).copied().unwrap_or(&read.id);
+                let bars = thresholds.entry(name.to_owned()).or_default();
+                for side in [-1.0, 1.0] {
+                    let turn = ((neutral + side * floor) * 1e9).round();
+                    // Where every bar lies beyond the noise, what meets it does as well.
+                    let is_inside = |bar: &i64| {
+                        let apart = side * (*bar as f64 / 1e9 - neutral);
+                        (0.0..floor).contains(&apart)
+                    };
+                    if bars.iter().any(is_inside) {
+                        bars.insert(turn as i64);
+                    }
+                }
+            }
+        }
         for guard in &document.guards {
             if guard.fails.iter().any(|read| read_ids.contains(read)) {
                 variables.insert(Variable::Guard(guard.id.clone()));
             }
         }
         for read in document.reads.iter().filter(|read| read_ids.contains(&read.id)) {
-            for rung in read.value.names() {
+            for rung in rungs_in(&read.value) {
                 variables.insert(Variable::Rung(rung.to_owned()));
             }
         }
@@ -134,7 +152,7 @@ impl<'a> Space<'a> {
             _ => vec![Choice::Yes, Choice::No],
         };
         let variables = variables.into_iter().map(|v| (v.clone(), choices(&v))).collect();
-        Space { document, variables, same_as }
+        Space { document, variables, same_as, floor }
     }
 
     /// Every combination, or a fixed random choice of them, and how many there are.
@@ -175,27 +193,49 @@ impl<'a> Space<'a> {
             .zip(choices)
             .map(|((variable, values), at)| (variable, values[*at]))
             .collect();
-        State { space: self, choices }
+        State { space: self, choices, is_shown: false }
     }
 }
 
-/// Values at, between and beyond the thresholds (in billionths).
-fn spread(thresholds: Option<Vec<i64>>) -> Vec<Choice> {
-    let sorted: Vec<f64> =
-        thresholds.unwrap_or_default().into_iter().map(|value| value as f64 / 1e9).collect();
-    let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
-        return vec![Choice::Value(0.0)];
-    };
-    let pad = (last - first).max(first.abs()).max(last.abs()).max(0.01);
-    let mut values = vec![first - pad];
-    for (at, value) in sorted.iter().enumerate() {
-        values.push(*value);
-        values.push(sorted.get(at + 1).map_or(value + pad, |next| f64::midpoint(*value, *next)));
-    }
-    values.into_iter().map(Choice::Value).collect()
+/// What a read would be without any effect, where the noise of the primary read's metric is its own.
+fn noisy_neutral(document: &Document, read: &Read) -> Option<f64> {
+    let primary = document.primary()?;
+    (read.metric == primary.metric).then(|| neutral(&read.value)).flatten()
 }
 
 impl State<'_> {
+    /// The same with no effect in place of every read that is no more than noise.
+    pub(super) fn shown(&self) -> State<'_> {
+        State { space: self.space, choices: self.choices.clone(), is_shown: true }
+    }
+
+    /// The value of a read as rules see it.
+    fn seen(&self, read: &str, value: f64) -> f64 {
+        let document = self.space.document;
+        let neutral = document.read(read).and_then(|read| noisy_neutral(document, read));
+        match (self.is_shown, self.space.floor, neutral) {
+            (true, Some(floor), Some(neutral))
+                if Relation::AtMost.holds((value - neutral).abs(), floor) =>
+            {
+                neutral
+            }
+            _ => value,
+        }
+    }
+
+    /// The ends of an interval lie on either side of its read.
+    fn has_ordered_ends(&self) -> bool {
+        let value = |name: String| match self.get(&Variable::Number(name)) {
+            Some(Choice::Value(value)) => Some(value),
+            _ => None,
+        };
+        self.space.document.reads.iter().all(|read| {
+            let ends = ["lower", "upper"].map(|end| value(format!("{end}({})", read.id)));
+            let known = [ends[0], value(read.id.clone()), ends[1]];
+            known.into_iter().flatten().is_sorted()
+        })
+    }
+
     fn get(&self, variable: &Variable) -> Option<Choice> {
         self.choices.get(variable).copied()
     }
@@ -239,6 +279,9 @@ impl State<'_> {
         if self.nothing_survives() && self.has_crash() {
             return false;
         }
+        if !self.has_ordered_ends() {
+            return false;
+        }
         let dropped = document.items.iter().filter(|item| self.is_dropped(&item.id)).count();
         if surviving.is_some_and(|count| count + dropped > document.items.len()) {
             return false;
@@ -273,11 +316,13 @@ impl State<'_> {
                     continue;
                 }
                 (Variable::Number(name), Choice::Value(value)) => {
-                    let is_read = self.space.document.read(name).is_some();
-                    if is_read && matches!(self.number(name), Number::Void(_)) {
+                    let of = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+                    let read = of.unwrap_or(name);
+                    let is_read = self.space.document.read(read).is_some();
+                    if is_read && matches!(self.number(read), Number::Void(_)) {
                         continue;
                     }
-                    match self.space.document.read(name) {
+                    match self.space.document.read(read) {
                         Some(read) if is_fraction(&read.value) => {
                             format!("{name} = {}", percent(*value))
                         }
@@ -300,7 +345,7 @@ impl Names for State<'_> {
     fn number(&self, name: &str) -> Number {
         let document = self.space.document;
         if let Some(read) = document.read(name) {
-            if let Some(why) = read.value.names().iter().find_map(|rung| self.void(rung)) {
+            if let Some(why) = rungs_in(&read.value).iter().find_map(|rung| self.void(rung)) {
                 return Number::Void(why);
             }
             for guard in document.guards.iter().filter(|guard| guard.fails.contains(&read.id)) {
@@ -314,12 +359,17 @@ impl Names for State<'_> {
         }
         let name = self.space.same_as.get(name).copied().unwrap_or(name);
         match self.get(&Variable::Number(name.to_owned())) {
-            Some(Choice::Value(value)) => Number::Known(value),
+            Some(Choice::Value(value)) => Number::Known(self.seen(name, value)),
             _ => Number::Missing(format!("`{name}` was not tried")),
         }
     }
 
     fn call_number(&self, function: &str, args: &[String]) -> Number {
+        if let [read] = args
+            && let Number::Void(why) = self.number(read)
+        {
+            return Number::Void(why);
+        }
         if let Some(why) = args.get(1).and_then(|rung| self.void(rung)) {
             return Number::Void(why);
         }
@@ -333,7 +383,7 @@ impl Names for State<'_> {
         match function {
             "guard" => {
                 let guard = self.space.document.guards.iter().find(|guard| guard.id == arg);
-                let rungs = guard.map(|guard| guard.value.names()).unwrap_or_default();
+                let rungs = guard.map(|guard| rungs_in(&guard.value)).unwrap_or_default();
                 match rungs.iter().find_map(|rung| self.void(rung)) {
                     Some(why) => Truth::Void(why),
                     None => is(Variable::Guard(arg)),

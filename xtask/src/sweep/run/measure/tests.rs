@@ -5,6 +5,7 @@ use std::fs;
 use super::*;
 use crate::base::scrub::Scrub;
 use crate::cell::child::ChildSpec;
+use crate::cell::classify::ExitKind;
 use crate::cell::classify::StopReason;
 use crate::cell::executor::scripted::{Ending, ScriptedExecutor};
 use crate::cell::grid::plan_grid;
@@ -263,6 +264,18 @@ fn health_is_looked_at_after_a_hard_cell_and_only_where_there_is_a_gpu() {
     assert_eq!((left.launched.len(), left.looked), (3, 1), "two of three cells were easy");
 
     let place = Place::new();
+    let mut executor = ScriptedExecutor::new(|spec| {
+        Ok(if is_at(spec, 512) {
+            Ending::exit(1, "illegal access\n")
+        } else {
+            Ending::measured(50.0)
+        })
+    });
+    executor.looks = vec![healthy.clone()];
+    let left = place.sweep_on("", executor, healthy.clone());
+    assert_eq!((left.launched.len(), left.looked), (3, 1), "a failure is one by exit code, too");
+
+    let place = Place::new();
     let mut executor = ScriptedExecutor::new(crashes_at_512);
     executor.looks = vec![Look { driver: DriverLook::Silent, ..Look::default() }];
     let left = place.sweep_on("", executor, healthy.clone());
@@ -273,4 +286,68 @@ fn health_is_looked_at_after_a_hard_cell_and_only_where_there_is_a_gpu() {
     let mut executor = ScriptedExecutor::new(crashes_at_512);
     executor.looks = vec![healthy.clone()];
     assert_eq!(place.sweep_on("", executor, healthy).launched, ["2048"]);
+}
+
+/// A cell of three runs: 62, 40 and 50 tok/s.
+fn varied() -> ScriptedExecutor<'static> {
+    let mut launches = 0;
+    ScriptedExecutor::new(move |_| {
+        launches += 1;
+        Ok(Ending::measured([62.0, 40.0, 50.0][launches % 3]))
+    })
+}
+
+/// Wherever a kill comes, even within a line: rows are the same in the end, a cell whose runs are all in the
+/// journal is not launched again, and of one whose runs are not all of them are.
+#[test]
+fn a_kill_between_runs_and_row_costs_no_launch() {
+    let place = || {
+        let mut place = Place::new();
+        place.prepared.config.repeats = 3;
+        place
+    };
+    let whole = place();
+    assert_eq!(whole.sweep("", varied()).launched.len(), 9);
+    let read =
+        |place: &Place, name: &str| fs::read_to_string(place.folder.path().join(name)).unwrap();
+    let (csv, journal) = (read(&whole, "out.csv"), read(&whole, "out.csv.journal.jsonl"));
+    assert_eq!(csv.matches(",50.00,").count(), 3, "{csv}");
+    let lines: Vec<&str> = journal.split_inclusive('\n').collect();
+    assert_eq!(lines.len(), 1 + 3 * 7 + 1);
+    for cut in 1..lines.len() {
+        // A kill within a line, here and there.
+        for torn in [0, lines[cut].len() / 2].into_iter().take(if cut % 4 == 0 { 2 } else { 1 }) {
+            let (kept, place) = (lines[..cut].concat(), place());
+            let rows = kept.matches("\"row\":\"llama").count();
+            let written: String = csv.split_inclusive('\n').take(1 + rows).collect();
+            let path = place.folder.path().join("out.csv");
+            fs::write(&path, written).unwrap();
+            let torn = format!("{kept}{}", &lines[cut][..torn]);
+            fs::write(crate::cell::journal::journal_path(&path), torn).unwrap();
+
+            let left = place.sweep("", varied());
+            assert_eq!(read(&place, "out.csv"), csv, "cut after line {cut}");
+            let is_whole = |len: &u64| {
+                kept.lines().any(|line| {
+                    line.contains(&format!("\"prompt_target_len\":{len},"))
+                        && line.contains("run 3 of 3")
+                })
+            };
+            let expected: Vec<String> = LENGTHS
+                .iter()
+                .filter(|len| !is_whole(len))
+                .flat_map(|len| [len.to_string(), len.to_string(), len.to_string()])
+                .collect();
+            assert_eq!(left.launched, expected, "cut after line {cut}");
+            assert_eq!(left.outcome, Outcome::Done);
+            let journal = place.journal();
+            let with_row: Vec<_> = journal.cell_ends().filter(|end| end.row.is_some()).collect();
+            assert_eq!(with_row.len(), 3);
+            for end in with_row {
+                let speeds = &end.repeats.as_ref().unwrap().decode_tok_s;
+                assert_eq!(speeds, &[Some(40.0), Some(50.0), Some(62.0)], "cut after line {cut}");
+                assert!(end.launched && end.process.is_some() && end.evidence.is_some());
+            }
+        }
+    }
 }
