@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use super::{Ladder, RUNNERS};
 use crate::base::diagnostic::HintExt as _;
 use crate::base::hash::sha256_hex;
-use crate::cell::pins::file::watch_pins;
+use crate::cell::pins::file::watch_runner;
 use crate::cell::pins::{Pins as FilePins, diff_pins};
 use crate::cell::runner::{CellVars, Runner, check_model, render_command};
 use crate::cell::spec::program_path;
@@ -269,7 +269,8 @@ pub(super) fn watch_files(
     words.extend(document.items.iter().flat_map(|item| item.args.iter().cloned()));
     words.extend(document.oracles.iter().flat_map(|oracle| oracle.args.iter().cloned()));
     let model_path = root.join(&model.path);
-    let (mut pins, mut watched) = watch_pins(root, &words, &model_path, &env::read_scrub(root))?;
+    let (mut pins, mut watched) =
+        watch_runner(root, runner, &words, &model_path, &env::read_scrub(root))?;
     if runner.build.is_none()
         && let Some(path) = find_program(root, &program)
     {
