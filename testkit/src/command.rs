@@ -134,6 +134,10 @@ impl Command {
             .stdin_null()
             .stdout_file(stdout.try_clone().expect("cannot clone a file"))
             .stderr_file(stderr.try_clone().expect("cannot clone a file"))
+            .before_spawn(|command| {
+                heed_interrupts(command);
+                Ok(())
+            })
             .unchecked();
         // What is said last is applied first.
         for (name, value) in self.env.iter().rev() {
@@ -145,6 +149,18 @@ impl Command {
         let handle = expression.start().unwrap_or_else(|error| panic!("{shown}: {error}"));
         Started { handle, shown, deadline: Instant::now() + self.limit, stdout, stderr }
     }
+}
+
+/// A shell that starts the tests in the background has interrupts ignored, and a program would inherit that.
+fn heed_interrupts(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt as _;
+    let heed = || {
+        // SAFETY: it sets how one signal is taken, which is allowed between fork and exec.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: as above, and nothing else is done there.
+    unsafe { command.pre_exec(heed) };
 }
 
 impl Started {

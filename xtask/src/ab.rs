@@ -7,6 +7,7 @@ pub(crate) mod args;
 mod activation;
 mod analysis;
 mod attribution;
+mod bisect;
 mod config;
 mod figures;
 mod gate;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 ///
 /// The raw runs, the result and the report go to benchmarks/ab/DATE-SLUG/. docs/METHODOLOGY.md says
 /// how the verdict comes about.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 #[command(after_help = "\
 Examples:
   cargo xtask ab --env ARC_CANDLE_ALLOC_CACHE=0
@@ -28,6 +28,8 @@ Examples:
       Is the switched leg as fast as the build before the change?
   cargo xtask ab --env ARC_CANDLE_ALLOC_CACHE=0 -- --host-driver mmap
       Arguments after `--` go to the runner of every leg.
+  cargo xtask ab --bisect v0.1.0..HEAD --pairs 12
+      Which commit made the default model slower?
   cargo xtask ab --report benchmarks/ab/2026-11-30-arc-candle-alloc-cache-0-tiny
       Judge the runs of an earlier comparison again and rewrite its report.
 
@@ -50,6 +52,15 @@ pub(crate) struct Args {
     /// Another leg that runs another binary, for example the build before a change.
     #[arg(long, value_name = "PATH")]
     pub(crate) baseline_bin: Option<PathBuf>,
+    /// Run this binary in all other legs, instead of the one that the runner builds or names.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) base_bin: Option<PathBuf>,
+    /// Find the first commit that is slower than GOOD: builds each in a work tree and compares it with
+    /// GOOD's program. What does not build or stays unresolved is passed over.
+    #[arg(long, value_name = "GOOD..BAD", conflicts_with_all = [
+        "env", "leg", "baseline_bin", "base_bin", "json",
+    ])]
+    pub(crate) bisect: Option<String>,
     /// The model: a geometry, a folder under models/, or a path [default: tiny].
     #[arg(long, value_name = "M")]
     pub(crate) model: Option<String>,
@@ -98,13 +109,13 @@ pub(crate) struct Args {
     /// outside the checkout is given again with --config.
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "env", "leg", "model", "prompt_tokens", "max_tokens", "pairs", "until_decided", "margin", "gate",
-        "seed", "runner", "allow_different_output", "runner_args",
+        "seed", "bisect", "runner", "allow_different_output", "runner_args",
     ])]
     pub(crate) resume: Option<PathBuf>,
     /// Judge the runs of an earlier comparison again, and rewrite its result.json and report.md.
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "env", "leg", "model", "prompt_tokens", "max_tokens", "pairs", "until_decided", "margin", "gate",
-        "seed", "config", "runner", "allow_different_output", "runner_args", "baseline_bin",
+        "seed", "bisect", "base_bin", "config", "runner", "allow_different_output", "runner_args", "baseline_bin",
         "ignore_oom_record", "resume",
     ])]
     pub(crate) report: Option<PathBuf>,

@@ -15,6 +15,7 @@ use crate::sys::interrupt::Interrupt;
 use crate::sys::launch_lock::LaunchLock;
 use crate::sys::terminal;
 
+mod bisect;
 mod measure;
 mod output;
 mod prepare;
@@ -32,12 +33,22 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
     }
     let interrupt = Interrupt::install()?;
     let _lock = LaunchLock::acquire(root, "ab")?;
-    let (prepared, guard) = match prepare::prepare(root, args) {
-        Ok(prepared) => prepared,
+    if let Some(range) = &args.bisect {
+        let ended = bisect::run(root, args, range, interrupt);
+        return if interrupt.is_set() { Ok(Outcome::Interrupted) } else { ended };
+    }
+    let (result, folder) = match compare(root, args, interrupt) {
         // Ctrl-C reaches the compiler as well.
         Err(_) if interrupt.is_set() => return Ok(Outcome::Interrupted),
-        Err(error) => return Err(error),
+        ended => ended?,
     };
+    let outcome = finish(&result, &folder, args);
+    Ok(if interrupt.is_set() { Outcome::Interrupted } else { outcome })
+}
+
+/// Makes a comparison. Returns what it shows, and the folder that it lies in, from the workspace.
+fn compare(root: &Path, args: &Args, interrupt: Interrupt) -> anyhow::Result<(AbResult, String)> {
+    let (prepared, guard) = prepare::prepare(root, args)?;
     let executor = RealExecutor::new(root, interrupt);
     let mut comparison = measure::Comparison::start(root, prepared, guard, executor, args.quiet)?;
     let ran = comparison.run();
@@ -47,8 +58,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<Outcome> {
         output::write_result(root, comparison.folder(), comparison.start_entry(), &result);
     ran?;
     written?;
-    let outcome = finish(&result, comparison.shown_folder(), args);
-    Ok(if interrupt.is_set() { Outcome::Interrupted } else { outcome })
+    Ok((result, comparison.shown_folder().to_owned()))
 }
 
 /// Prints the table and what it means to stdout; or the whole result, and what it means to stderr.

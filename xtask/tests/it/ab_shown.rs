@@ -235,3 +235,46 @@ fn until_decided_stops_at_the_first_look_that_shows_it_and_says_what_interval_th
     let both = lab.ab(&["--env", "FEATURE=1", "--until-decided", "--pairs", "6"]);
     both.exits_with(2);
 }
+
+/// Commits whose program is slow from one on; one before it does not run.
+#[test]
+fn bisecting_finds_the_commit_that_made_it_slower_and_passes_over_what_does_not_run() {
+    let slow = Cell::new().env("SPEED", "slow").set("step_ms", 12.0).set("noise_pct", 0.2);
+    let plain = Cell::new().set("step_ms", 10.0).set("noise_pct", 0.2);
+    let lab = Lab::new(Script::new().set("seed", 5).cell(slow).cell(plain));
+    lab.write(".gitignore", "/target\n/benchmarks\n/launches.txt\n");
+    let program = |number: usize, line: &str| {
+        lab.write_scripted_program("runner.sh", "script.toml", &format!("# {number}\n{line}"));
+        lab.commit(&format!("change {number}"))
+    };
+    let slow = "export SPEED=slow";
+    let commits = [
+        program(0, ""),
+        program(1, ""),
+        program(2, ""),
+        program(3, ""),
+        program(4, "exit 3"),
+        program(5, ""),
+        program(6, slow),
+        program(7, slow),
+    ];
+    let bisect = |good: &str, bad: &str| {
+        let range = format!("{good}..{bad}");
+        lab.ab(&["--bisect", &range, "--pairs", "6"])
+    };
+    let ran = bisect(&commits[0], &commits[7]).exits_with(0);
+    assert!(ran.stdout.starts_with("the first slower commit is "), "{}", ran.stdout);
+    assert!(ran.stdout.trim_end().ends_with("change 6"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("change 4: skipped: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("change 5: good: "), "{}", ran.stderr);
+    assert_eq!(lab.git(&["worktree", "list"]).lines().count(), 1, "no work tree is left");
+    assert!(lab.names("target/ab").is_empty(), "{:?}", lab.names("target/ab"));
+
+    // Beside a commit that does not run, the first slower one is not known.
+    let broken_then_slow = bisect(&commits[3], &commits[4]).exits_with(1);
+    assert!(broken_then_slow.stdout.contains("nothing to bisect: "), "{}", broken_then_slow.stdout);
+    let same = bisect(&commits[6], &commits[7]).exits_with(1);
+    assert!(same.stdout.contains("is not shown to be slower than"), "{}", same.stdout);
+    let usage = lab.ab(&["--bisect", "HEAD"]).exits_with(2);
+    assert!(usage.stderr.contains("is not a range of commits"), "{}", usage.stderr);
+}

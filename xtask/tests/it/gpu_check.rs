@@ -154,15 +154,12 @@ fn a_run_that_the_budget_cuts_off_within_seconds_is_no_failure_of_the_program() 
 #[test]
 fn checks_of_which_none_could_be_made_are_no_success() {
     let lab = Lab::new("[[cell]]\nreport_file = \"start\"\nsleep_ms = 60000\n");
-    let output = lab.check(&["--budget-s", "2.2"]).exits_with(2);
+    let output = lab.check(&["--budget-s", "3"]).exits_with(2);
     let text = output.stderr;
-    assert!(
-        text.ends_with(
-            "error: none of the 7 checks could run: `start/m`: start: it was cut off after 2 s, when \
-             the time was up\nhint: allow more time with --budget-s, or fix what the table names\n"
-        ),
-        "{text}"
-    );
+    // How long that was depends on when the machine came to start it.
+    let begins = "error: none of the 7 checks could run: `start/m`: start: it was cut off after ";
+    let ends = " s, when the time was up\nhint: allow more time with --budget-s, or fix what the table names\n";
+    assert!(text.contains(begins) && text.ends_with(ends), "{text}");
     // What there is to read is written all the same.
     assert!(output.stdout.contains("not possible"));
     assert!(verdicts(&lab.result()).iter().all(|(_, verdict)| verdict == "not_possible"));

@@ -84,12 +84,11 @@ pub(super) fn prepare(root: &Path, args: &Args) -> anyhow::Result<(Prepared, Gua
 
 fn prepare_new(root: &Path, args: &Args, facts: &HostFacts) -> anyhow::Result<(Prepared, Guard)> {
     let definition = read_definition(root, args.config.as_deref())?;
-    let plan =
-        parse_ab(definition.as_ref().map(|(path, text)| (path.as_str(), text.as_str())), args)?;
+    let plan = plan_of(definition.as_ref(), args)?;
     let model = find_model(root, &plan.model)?;
     // Before anything is built: a base that is refused leaves nothing to compare with.
     let guard = read_guard_of(root, &plan, &model, args)?;
-    let mut found = find(root, &plan, model, args.baseline_bin.as_deref())?;
+    let mut found = find(root, &plan, model, args)?;
     let git = git::read_git_state(root);
     let date = clock::today();
     if let Some((path, _)) = &definition {
@@ -116,6 +115,22 @@ fn prepare_new(root: &Path, args: &Args, facts: &HostFacts) -> anyhow::Result<(P
     Ok((found.into_prepared(start, Log::default(), folder, false), guard))
 }
 
+/// The plan of a definition and a command line, checked as that of a comparison with another binary.
+pub(super) fn read_plan(root: &Path, args: &Args) -> anyhow::Result<AbPlan> {
+    let definition = read_definition(root, args.config.as_deref())?;
+    let args = Args { baseline_bin: Some(PathBuf::new()), ..args.clone() };
+    plan_of(definition.as_ref(), &args)
+}
+
+fn plan_of(definition: Option<&(String, String)>, args: &Args) -> anyhow::Result<AbPlan> {
+    parse_ab(definition.map(|(path, text)| (path.as_str(), text.as_str())), args)
+}
+
+/// What a command line speaks of, for the name of its program alone.
+pub(super) fn vars_of_nothing(target_dir: &str) -> CellVars {
+    CellVars { target_dir: target_dir.to_owned(), ..CellVars::default() }
+}
+
 fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<(Prepared, Guard)> {
     let folder = files::absolute(folder)?;
     let (start, log) = output::read_earlier(&folder)?;
@@ -135,7 +150,7 @@ fn prepare_resumed(root: &Path, folder: &Path, args: &Args) -> anyhow::Result<(P
     }
     let model = find_model(root, &start.plan.model)?;
     let guard = read_guard_of(root, &start.plan, &model, args)?;
-    let mut found = find(root, &start.plan, model, args.baseline_bin.as_deref())?;
+    let mut found = find(root, &start.plan, model, args)?;
     if let Some(path) = &start.plan.config {
         let path = match &args.config {
             Some(path) => files::absolute(path)?,
@@ -183,18 +198,19 @@ impl Found {
     }
 }
 
-fn find(
-    root: &Path,
-    plan: &AbPlan,
-    model: ResolvedModel,
-    baseline_bin: Option<&Path>,
-) -> anyhow::Result<Found> {
+fn find(root: &Path, plan: &AbPlan, model: ResolvedModel, args: &Args) -> anyhow::Result<Found> {
     let (runner, _) = runner_store::read_runner(root, &plan.runner)?;
     check_model(&runner, model.kind)
         .map_err(anyhow::Error::msg)
         .with_context(|| format!("model `{}`", model.name))?;
     let runner = runner.with_extra_args(&plan.runner_args);
-    runner_store::build_runner(root, &runner)?;
+    let runner = match &args.base_bin {
+        Some(path) => runner.with_program(&files::absolute(path)?.to_string_lossy()),
+        None => {
+            runner_store::build_runner(root, &runner)?;
+            runner
+        }
+    };
 
     let command = render_command(&runner, &vars_of(plan, &model, ""));
     let program = runner_store::find_program(root, &runner, &command)?;
@@ -202,7 +218,7 @@ fn find(
     let mut identity =
         Identity { program_sha256: watched[0].sha256().to_owned(), ..Identity::default() };
     let baseline_runner =
-        match baseline_bin {
+        match args.baseline_bin.as_deref() {
             None => None,
             Some(path) => {
                 let path = files::absolute(path)?;

@@ -103,7 +103,7 @@ fn add(
 ///
 /// # Errors
 /// When a file cannot be read.
-pub(crate) fn watch_pins(
+fn watch_pins(
     root: &Path,
     command: &[String],
     model: &Path,
