@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -10,6 +11,9 @@ use crate::base::diagnostic::HintExt as _;
 
 /// Where the lock lies, below the workspace root. Git ignores it.
 const LOCK_PATH: &str = "benchmarks/.sweep.lock";
+
+const TRIES: u32 = 20;
+const TRY_EVERY: Duration = Duration::from_millis(25);
 
 /// Held as long as cells are launched. The system gives it back when the process ends, however
 /// that comes about.
@@ -33,7 +37,7 @@ impl LaunchLock {
             .write(true)
             .open(&path)
             .with_context(|| format!("cannot open `{}`", path.display()))?;
-        match file.try_lock() {
+        match lock_soon(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
@@ -60,6 +64,18 @@ impl LaunchLock {
         note().with_context(|| format!("cannot write `{}`", path.display()))?;
         Ok(LaunchLock { _file: file })
     }
+}
+
+/// Tries for a moment: what a process had locked that was killed while it started another stays locked until
+/// that one has become its program.
+fn lock_soon(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(TRY_EVERY),
+            tried => return tried,
+        }
+    }
+    file.try_lock()
 }
 
 #[cfg(test)]
